@@ -94,7 +94,7 @@ def recorded(answer: Answer, reads: Sequence[bytes]) -> Recorded:
         reusable = bool(pool.ended) and connection.usable
         now[0] = len(reads) + 1
         connection.connection_lost(None)
-    assert all(one is flight for one in pool.ended) and len(pool.ended) <= 1
+    assert pool.ended == [flight]
     return Recorded(
         flight.status,
         flight.error,

@@ -21,6 +21,8 @@ from step_rows import read_step_file
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).parents[2]
+# Its folder, and vLLM's files before and after it.
+Campaign = tuple[CampaignFolder, dict[str, str], dict[str, str]]
 
 
 def vllm_tree(engine_python: str) -> dict[str, str]:
@@ -36,9 +38,7 @@ def vllm_tree(engine_python: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def campaign(
-    engine_python: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[CampaignFolder, dict[str, str], dict[str, str]]:
+def campaign(engine_python: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """One short cell of plain and of the no-op connector, through the pipeline's own doors."""
     work = tmp_path_factory.mktemp("vllm")
     config = yaml.safe_load((ROOT / "config" / "vllm-cpu.yaml").read_text())
@@ -83,9 +83,7 @@ def steps_of(cell: CellFolder) -> StepTable:
 
 
 @pytest.mark.parametrize("connector", ["plain", "noop_connector"])
-def test_requests_are_served_and_measured(
-    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
-) -> None:
+def test_requests_are_served_and_measured(campaign: Campaign, connector: str) -> None:
     run = run_of(campaign[0], connector)
     cell = json.loads(run.finished_cells()[0].cell_json.read_text())
     # A host that is busy with other things may spoil a cell, and says so; nothing else may, and a quiet one streams.
@@ -101,9 +99,7 @@ def test_requests_are_served_and_measured(
 
 
 @pytest.mark.parametrize("connector", ["plain", "noop_connector"])
-def test_the_receipt_holds_what_its_own_launch_resolved(
-    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
-) -> None:
+def test_the_receipt_holds_what_its_own_launch_resolved(campaign: Campaign, connector: str) -> None:
     """From the header of its step records and from its log; preflight launched nothing."""
     settings = json.loads(run_of(campaign[0], connector).receipt.read_text())["engine"]["settings"]
     tokens = settings["cache_config.num_gpu_blocks"] * settings["cache_config.block_size"]
@@ -113,9 +109,7 @@ def test_the_receipt_holds_what_its_own_launch_resolved(
 
 
 @pytest.mark.parametrize("connector", ["plain", "noop_connector"])
-def test_every_step_is_recorded_and_its_parts_fit(
-    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]], connector: str
-) -> None:
+def test_every_step_is_recorded_and_its_parts_fit(campaign: Campaign, connector: str) -> None:
     """At least one step per output token that was served alone; hooks never exceed their step."""
     run = run_of(campaign[0], connector)
     table = steps_of(run.finished_cells()[0])
@@ -125,7 +119,7 @@ def test_every_step_is_recorded_and_its_parts_fit(
 
 
 def test_worker_rows_join_the_schedulers_steps(
-    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]],
+    campaign: Campaign,
 ) -> None:
     """The step id travels with the connector's metadata into the worker's process."""
     cell = run_of(campaign[0], "noop_connector").finished_cells()[0]
@@ -140,20 +134,20 @@ def test_worker_rows_join_the_schedulers_steps(
     assert {"worker/bind_connector_metadata", "worker/save_kv_layer", "worker/get_finished"} <= called
 
 
-def test_plain_has_no_hooks(campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]]) -> None:
+def test_plain_has_no_hooks(campaign: Campaign) -> None:
     table = steps_of(run_of(campaign[0], "plain").finished_cells()[0])
     assert (table.connector_total_us == 0).all()
 
 
 def test_vllm_is_given_back_byte_for_byte(
-    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]],
+    campaign: Campaign,
 ) -> None:
     _, before, after = campaign
     assert after == before
 
 
 def test_the_no_op_connector_changes_no_token(
-    campaign: tuple[CampaignFolder, dict[str, str], dict[str, str]],
+    campaign: Campaign,
 ) -> None:
     """The accuracy pass got ids from vLLM itself, and plain's and the connector's are the same."""
     folder, _, _ = campaign

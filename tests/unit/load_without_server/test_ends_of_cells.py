@@ -66,6 +66,14 @@ def test_all_of_a_dead_workers_batch_has_a_record_that_was_due_at_t0(taken: int,
     }
 
 
+@pytest.mark.parametrize(("taken", "seqs"), [(4, [3, 7]), (1, [])])
+def test_of_a_closed_loop_as_many_are_lost_as_a_dead_worker_had_taken(taken: int, seqs: list[int]) -> None:
+    """When they were due is known to nobody any more: they count at the cell's end."""
+    loop = spec_of(arrival="concurrency", rate_per_s=0.0, concurrency=4)
+    lost = lost_records(loop, Share(1, 2), WINDOW, taken=taken, known=[0, 1, 2, 5], reason="killed")
+    assert [(r.seq, r.t_sched_ns) for r in lost] == [(seq, 6 * S) for seq in seqs]
+
+
 def test_what_an_interrupted_batch_did_not_send_has_a_record() -> None:
     known = {0, 2, 4, 6, 8, 1, 3}
     lost = never_sent(spec_of(**BATCH), 2, WINDOW, {0: 6 * S, 1: 6 * S}, known)

@@ -84,8 +84,9 @@ def test_numbers_of_answers_without_tokens_agree_with_one_another() -> None:
     assert (cell.throughput.requests_per_s, cell.throughput.output_tokens_per_s) == (9.9, 0.0)
     assert cell.latencies["e2e_ms"]["p50"].point == pytest.approx(100.0)
     assert cell.latencies["ttft_ms"]["p50"].point is None
-    text = cell_text(cell)
-    assert "\n  E2E  100" in text and "  no TTFT, TPOT: " in text
+    assert "  no TTFT, TPOT: " in cell_text(cell)
+    whole = cell_of(spec_of(form=RequestForm(stream=False)), steady(t_first_token_ns=None))
+    assert "no TTFT, TPOT, ITL: answers in one piece" in cell_text(whole)
 
 
 def test_throughput_of_a_fixed_number_counts_the_time_of_requests_that_failed() -> None:
@@ -105,29 +106,17 @@ def test_a_fixed_number_that_was_cut_says_so_everywhere() -> None:
     assert cell.cut is not None and (cell.cut.sent, cell.cut.planned) == (20, 100)
     assert said in cell_text(cell) and said in on_page(cell)
     assert cell.throughput.over_s == 4.0 and cell.throughput.requests_per_s == 5.0
-
-
-def test_a_fixed_number_that_was_sent_says_nothing_of_it() -> None:
-    cell = cell_of(spec_of(num_requests=20), steady(20))
-    assert (cell.cut, cell.flags, cell.remarks) == (None, (), ())
-    assert cell.throughput.over_s == pytest.approx(2.0)
+    whole = cell_of(spec_of(num_requests=20), steady(20))
+    assert (whole.cut, whole.flags, whole.remarks) == (None, (), ())
+    assert whole.throughput.over_s == pytest.approx(2.0)
 
 
 def test_latencies_that_fall_on_failures_keep_their_row_and_say_why() -> None:
     requests = [failed(k, k * 0.1) if k % 5 else record(k, k * 0.1) for k in range(100)]
     cell = cell_of(spec_of(), requests)
-    text = cell_text(cell)
-    assert "20 ok, 80 http_error" in text
-    for name in ("TTFT", "TPOT", "E2E"):
-        assert f"\n  {name} " in text
-    assert "no TTFT, TPOT, E2E: p90 falls on requests that failed" in text
-    for said in (text, on_page(cell)):
+    for said in (cell_text(cell), on_page(cell)):
+        assert "p90 falls on requests that failed" in said
         assert "the first failure: http_error (HTTP 500: no room)" in said
-
-
-def test_answers_in_one_piece_have_one_latency_and_a_reason_for_the_others() -> None:
-    cell = cell_of(spec_of(form=RequestForm(stream=False)), steady(t_first_token_ns=None))
-    assert "  no TTFT, TPOT, ITL: answers in one piece have none" in cell_text(cell)
 
 
 def test_few_requests_of_which_one_failed_have_the_percentiles_that_there_are() -> None:
@@ -169,55 +158,24 @@ def test_tokens_that_came_in_one_read_have_no_gap() -> None:
     """Three tokens every 40 ms, as one that takes 40 ms: two of three gaps would be 0, and a limit of 15 ms kept at p50."""
     packed, single = itl_of([40, 40, 40, 80, 80, 80, 120, 120, 120]), itl_of([40, 80, 120])
     assert packed == single
-    assert (packed["p50"].point, packed["p50"].low, packed["p50"].high, packed["p50"].n) == (
-        40.0,
-        40.0,
-        40.0,
-        80,
-    )
+    p50 = packed["p50"]
+    assert (p50.point, p50.low, p50.high, p50.n) == (40.0, 40.0, 40.0, 80)
     uneven = itl_of([10, 10, 20, 50, 50])
     assert [uneven[q].point for q in ("p50", "p90")] == [20.0, 30.0]
-
-
-def test_answers_that_came_in_one_read_have_no_itl() -> None:
-    whole = itl_of([40] * 9)
-    assert (whole["p50"].point, whole["p50"].n) == (None, 0)
-    assert "whose tokens came in several reads" in (whole["p50"].reason or "")
-
-
-def test_a_client_that_was_late_is_named() -> None:
-    """3 ms of 103 are 3 %, of which 1 % is allowed."""
-    cell = cell_of(spec_of(), steady(late_s=0.003))
-    assert cell.health.client_limited and cell.health.bottleneck == ()
-    (reason,) = cell.remarks
-    assert "client late: its own lateness is 6.4% of TTFT p50" in reason and "E2E p50" in reason
-    assert cell.flags == ("client_limited",) and reason in cell_text(cell)
-    assert not cell.not_believed
-    assert not cell_of(spec_of(), steady(late_s=0.0003)).remarks
-
-
-def test_an_interval_of_a_latency_does_not_reach_below_0() -> None:
-    requests = [record(k, k * 0.1, e2e_s=0.001 if k % 2 else 2.0) for k in range(16)]
-    for percentile in range(10, 60, 10):
-        cell = cell_of(spec_of(), requests, percentiles=(float(percentile),), stop_s=2.0)
-        for levels in cell.latencies.values():
-            assert all(level.low is None or level.low >= 0 for level in levels.values())
-
-
-@pytest.mark.parametrize(
-    ("q", "name"), [(50.0, "p50"), (99.9, "p99.9"), (99.99999, "p99.99999"), (0.00001, "p0.00001")]
-)
-def test_a_percentile_has_the_name_that_was_asked_for(q: float, name: str) -> None:
-    assert percentile_name(q) == name
-    assert list(cell_of(spec_of(), steady(), percentiles=(q,)).latencies["e2e_ms"]) == [name]
+    whole = itl_of([40] * 9)["p50"]
+    assert (whole.point, whole.n) == (None, 0) and "several reads" in (whole.reason or "")
 
 
 def test_a_ramp_is_held_against_what_it_asked_for_in_the_window() -> None:
     """From 4 to 40 in 10 s: 220 requests, 22 per second."""
-    requests = steady(220, 10 / 220)
-    cell = cell_of(spec_of(rate_per_s=40.0, ramp_from_per_s=4.0, ramp_up_s=10.0), requests)
-    for said in (cell_text(cell), on_page(cell)):
-        assert "requests/s of 22.00 asked by a ramp from 4 to 40" in said
+    cell = cell_of(spec_of(rate_per_s=40.0, ramp_from_per_s=4.0, ramp_up_s=10.0), steady(220, 10 / 220))
+    assert "requests/s of 22.00 asked by a ramp from 4 to 40" in cell_text(cell)
+
+
+@pytest.mark.parametrize(("q", "name"), [(50.0, "p50"), (99.99999, "p99.99999"), (0.00001, "p0.00001")])
+def test_a_percentile_has_the_name_that_was_asked_for(q: float, name: str) -> None:
+    assert percentile_name(q) == name
+    assert list(cell_of(spec_of(), steady(), percentiles=(q,)).latencies["e2e_ms"]) == [name]
 
 
 @pytest.mark.parametrize(("ramp_up_s", "rises"), [(4.0, True), (None, False)])
@@ -228,13 +186,6 @@ def test_a_closed_loop_whose_slots_still_open_has_no_intervals(ramp_up_s: float 
     for level in (cell.latencies["e2e_ms"]["p50"], cell.goodput.share):
         assert (level.low is None) == rises
         assert ("the concurrency rises" in (level.reason or "")) == rises
-
-
-def test_requests_that_were_sent_again_are_counted_in_words() -> None:
-    requests = [record(k, k * 0.1, resends=k % 2) for k in range(100)]
-    cell = cell_of(spec_of(), requests)
-    assert cell.flags == ("resends",) and cell.not_believed == ()
-    assert "50 of 100 requests were sent again (50 times in all)" in cell_text(cell)
 
 
 def test_what_came_due_and_what_was_under_way_at_both_ends_is_counted() -> None:
@@ -274,34 +225,58 @@ def test_a_server_that_is_not_full_yet_leaves_nothing_over(e2e_s: float, from_s:
     assert (demand.due == demand.done) == (e2e_s < 5)
 
 
-def test_a_queue_that_grows_is_left_over_whatever_the_warm_up() -> None:
-    """Answered at 10 per second what comes at 20: half of it, from the first request on."""
-    cell = cell_of(spec_of(rate_per_s=20.0), [record(k, k * 0.05, e2e_s=0.1 + k * 0.05) for k in range(200)])
-    assert cell.demand is not None and cell.demand.due == 100
-    assert cell.demand.done == pytest.approx(50, abs=1)
-
-
-def test_a_client_that_was_away_says_so() -> None:
+def test_what_the_client_did_to_its_requests_is_flagged_and_believed() -> None:
+    again = cell_of(spec_of(), [record(k, k * 0.1, resends=k % 2) for k in range(100)])
+    assert again.flags == ("resends",) and again.not_believed == ()
+    assert "50 of 100 requests were sent again (50 times in all)" in cell_text(again)
     outcome = outcome_of(spec_of(), steady())
     session = replace(outcome.session, stall_max_us=2e6)
     away = replace(outcome, session=session, health=health(spec_of(), session))
-    cell = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=NO_HITS)
-    assert cell.flags == ("client_stalled",) and cell.not_believed == ()
-    assert "client stalled: a load-generating process was away for 2,000 ms at once" in cell_text(cell)
+    stalled = result_of(spec_of(), away, percentiles=(50.0,), limits=(), hits=NO_HITS)
+    assert stalled.flags == ("client_stalled",) and stalled.not_believed == ()
+    assert "was away for 2,000 ms at once" in cell_text(stalled)
+    late = cell_of(spec_of(), steady(late_s=0.003))
+    assert late.flags == ("client_limited",) and late.health.bottleneck == () and not late.not_believed
+    assert "its own lateness is 6.4% of TTFT p50" in late.remarks[0] in cell_text(late)
+    assert not cell_of(spec_of(), steady(late_s=0.0003)).remarks
 
 
-def test_a_server_that_falls_behind_without_a_drop_is_named() -> None:
-    """40 requests/s asked of one that answers 25/s: no drop and no failure, and latencies that grow with the cell."""
-    behind = [record(k, k * 0.025, e2e_s=k * 0.015 + 0.1) for k in range(400)]
-    (said,) = cell_of(spec_of(rate_per_s=40.0), behind).remarks
-    assert said.startswith("the server did not keep up: served 25 of 39.9 requests/s; its queue grew")
+# Answered at 25 per second what comes at 40, with no drop and no failure.
+BEHIND = [record(k, k * 0.025, e2e_s=k * 0.015 + 0.1) for k in range(400)]
+# The same with a drain of 2 s: 102 of the window end then, and none failed before the window's end.
+UNFINISHED: dict[str, Any] = {"t_first_token_ns": None, "t_last_token_ns": None, "completion_tokens": None}
+TIMED_OUT = [
+    r if (r.t_end_ns or 0) < 12 * S else replace(r, status="timeout", t_end_ns=12 * S, **UNFINISHED)
+    for r in BEHIND
+]
+# Four slots of 3.2 s each serve 1.25 of 10 per second: the tenth request takes 9 s, which is a queue and no long answer.
+FAR_BEHIND = [record(k, k / 10, e2e_s=k % 4 / 10 + 3.2 * (k // 4 + 1) - k / 10) for k in range(100)]
+# Every second one fails after 3 s, so that 75 more are in flight than at T0, and no more after those 3 s.
+SLOW_FAILURES = [failed(k, k * 0.02, after_s=3.0) if k % 2 else record(k, k * 0.02) for k in range(500)]
 
 
-def test_failures_and_long_answers_are_no_queue() -> None:
-    failing = [failed(k, k * 0.1) if k % 2 else record(k, k * 0.1) for k in range(100)]
-    long = steady(e2e_s=3.0)
-    for requests in (steady(), failing, long):
-        assert not any("keep up" in remark for remark in cell_of(spec_of(), requests).remarks)
+@pytest.mark.parametrize(
+    ("rate_per_s", "requests", "served"),
+    [
+        (40.0, BEHIND, "served 25 of 39.9 requests/s"),
+        (40.0, TIMED_OUT, "served 25 of 39.9 requests/s"),
+        (10.0, FAR_BEHIND, "served 1."),
+        (50.0, SLOW_FAILURES, None),
+        (10.0, steady(), None),
+        (10.0, [failed(k, k * 0.1) if k % 2 else record(k, k * 0.1) for k in range(100)], None),
+        (10.0, steady(e2e_s=3.0), None),
+    ],
+    ids=["behind", "behind, timed out", "far behind", "slow failures", "steady", "failures", "long answers"],
+)
+def test_a_server_that_did_not_keep_up_is_named_and_no_other(
+    rate_per_s: float, requests: list[RequestRecord], served: str | None
+) -> None:
+    cell = cell_of(spec_of(rate_per_s=rate_per_s), requests)
+    assert cell.demand is not None and cell.demand.fills_s is UNSET
+    found = [said for said in cell.remarks if "keep up" in said]
+    assert [said.startswith(f"the server did not keep up: {served}") for said in found] == [True] * bool(
+        served
+    )
 
 
 def test_a_server_that_dies_after_the_warm_up_fails_the_rate() -> None:
@@ -316,38 +291,6 @@ def test_a_server_that_dies_after_the_warm_up_fails_the_rate() -> None:
     assert never_observed(cell, limits) is None and too_short(cell, limits) is None
     judged = judge_cell(cell, 10.0, limits)
     assert (judged.holds, judged.sure) == (False, True) and judged.why[1].endswith(": 100 [96, 100] % of all")
-
-
-def test_what_fails_slowly_fills_the_server_and_is_no_queue() -> None:
-    """Every second one of 50 requests/s fails after 3 s, so that 75 more are in flight than at T0, and no more after those 3 s."""
-    slow = [failed(k, k * 0.02, after_s=3.0) if k % 2 else record(k, k * 0.02) for k in range(500)]
-    cell = cell_of(spec_of(rate_per_s=50.0), slow)
-    assert not any("keep up" in remark for remark in cell.remarks)
-    assert cell.demand is not None and cell.demand.in_flight == (77, 77)
-
-
-def test_the_first_tenth_of_a_server_far_behind_is_a_queue_and_no_long_answer() -> None:
-    """Four slots of 3.2 s each serve 1.25 of 10 requests/s: the tenth request takes 9 s, and each four take 2.8 s longer than those before."""
-    behind = [record(k, k / 10, e2e_s=k % 4 / 10 + 3.2 * (k // 4 + 1) - k / 10) for k in range(100)]
-    cell = cell_of(spec_of(), behind)
-    assert cell.demand is not None and cell.demand.fills_s is UNSET
-    (said,) = cell.remarks
-    assert said.startswith("the server did not keep up: served 1.")
-
-
-def test_what_times_out_in_the_drain_waited_in_the_queue() -> None:
-    """The same server, and a drain of 2 s: 102 of the window end then, and none failed before the window's end."""
-    behind = [record(k, k * 0.025, e2e_s=k * 0.015 + 0.1) for k in range(400)]
-    nothing: dict[str, Any] = {"t_first_token_ns": None, "t_last_token_ns": None, "completion_tokens": None}
-    late = [
-        r
-        if r.t_end_ns is not None and r.t_end_ns < 12 * S
-        else replace(r, status="timeout", t_end_ns=12 * S, **nothing)
-        for r in behind
-    ]
-    assert sum(r.status != "ok" for r in late) == 102
-    *_, said = cell_of(spec_of(rate_per_s=40.0), late).remarks
-    assert said.startswith("the server did not keep up: served 25 of 39.9 requests/s")
 
 
 def test_a_ramp_and_sessions_ask_for_more_without_a_queue() -> None:

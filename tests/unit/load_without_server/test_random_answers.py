@@ -11,6 +11,5 @@ ANSWERS = 1000
 
 
 def test_any_split_of_any_answer_gives_one_record() -> None:
-    """``tests/soak/random_answers_split.py`` asks 60,000 of them."""
     found = Counter(check_one_record(seed) for seed in range(ANSWERS))
     assert min(found[s] for s in ("ok", "malformed", "stream_error", "truncated", "http_error")) > 50

@@ -2,8 +2,6 @@
 
 import json
 import sys
-from array import array
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector_tax.run.loadgen import connection as connection_module
-from connector_tax.run.loadgen.connection import Connection
-from connector_tax.run.loadgen.issuer import Flight
-from connector_tax.run.loadgen.sse import EventScanner, MalformedStream
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from one_answer import Line, Pool
+from one_answer import Answer, recorded
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -32,6 +25,12 @@ def token_events(draw: st.DrawFn) -> bytes:
     return b"data: " + json.dumps(value, separators=separators).encode()
 
 
+def naive_tokens(event: bytes) -> int:
+    """By the book: decode every event."""
+    data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+    return int(bool(data and json.loads(data)["choices"]))
+
+
 others = st.sampled_from(
     [
         b": keep-alive",
@@ -40,28 +39,6 @@ others = st.sampled_from(
         b'data: {"choices":[\ndata: {"text":"two lines"}]}',
     ]
 )
-ROLE = b'data: {"choices":[{"delta":{"role":"assistant"}}]}'
-
-
-@st.composite
-def streams(draw: st.DrawFn) -> tuple[bytes, int]:
-    """A well-formed answer, and how many tokens it has."""
-    events = draw(st.lists(st.one_of(token_events(), token_events(), others), max_size=12))
-    if draw(st.booleans()):
-        events.insert(0, ROLE)  # a chat endpoint begins with it, and only there is it looked for
-    tokens = sum(naive_tokens(event) for event in events)
-    usage = {"prompt_tokens": 8, "completion_tokens": tokens}
-    events += [b"data: " + json.dumps({"choices": [], "usage": usage}).encode(), b"data: [DONE]"]
-    end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
-    return b"".join(event.replace(b"\n", end) + end + end for event in events), tokens
-
-
-def naive_tokens(event: bytes) -> int:
-    """By the book: decode every event."""
-    data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
-    choices = json.loads(data)["choices"] if data else []
-    role_only = bool(choices) and "role" in choices[0].get("delta", {})
-    return int(bool(choices) and not role_only)
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -72,108 +49,19 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 cuts = st.lists(st.integers(0, 5000), max_size=20)
 
 
-@given(streams(), cuts)
-@settings(max_examples=150, deadline=None)
-def test_the_scanner_agrees_with_decoding_every_event(stream: tuple[bytes, int], where: list[int]) -> None:
-    data, tokens = stream
-    scanner = EventScanner()
-    for k, piece in enumerate(pieces(data, where)):
-        scanner.feed(piece, k)
-    scanner.finish()
-    assert (len(scanner.times), scanner.done, scanner.counts) == (tokens, True, (8, tokens))
-
-
-@given(st.binary(max_size=300), cuts)
-@settings(max_examples=150, deadline=None)
-def test_the_scanner_takes_any_bytes_and_says_at_most_malformed(data: bytes, where: list[int]) -> None:
-    scanner = EventScanner()
-    try:
-        for k, piece in enumerate(pieces(data, where)):
-            scanner.feed(piece, k)
-        scanner.finish()
-    except MalformedStream as error:
-        assert str(error)
-
-
-def read(
-    reads: list[bytes],
-    monkeypatch_clock: Callable[[Callable[[], int]], None],
-    *,
-    times: bool = False,
-) -> tuple[list[Flight], Flight]:
-    """Feed ``reads``, the k-th at time k + 1, then close; the flight's stamps are numbers of reads."""
-    now = [0]
-    monkeypatch_clock(lambda: now[0])
-    pool, flight = Pool(), Flight(0, 0, 0)
-    flight.token_ns = array("q") if times else None
-    connection = Connection(pool)
-    connection.connection_made(Line())
-    connection.send(flight, b"request")
-    for k, data in enumerate(reads):
-        now[0] = k + 1
-        connection.data_received(data)
-    now[0] = len(reads) + 1
-    connection.connection_lost(None)
-    return pool.ended, flight
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
-    return lambda function: monkeypatch.setattr(connection_module, "monotonic_ns", function)
-
-
-def chunked(parts: list[bytes]) -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
-
-
-@given(data=st.data(), stream=streams(), in_chunks=cuts, in_reads=cuts)
-@settings(max_examples=150, deadline=None)
-def test_a_connection_reads_the_same_however_the_bytes_come(
-    data: Any, stream: tuple[bytes, int], in_chunks: list[int], in_reads: list[int]
-) -> None:
-    body, tokens = stream
-    wire = HEAD + chunked(pieces(body, in_chunks))
-    with pytest.MonkeyPatch.context() as patch:
-        ended, flight = read(
-            pieces(wire, in_reads), lambda f: patch.setattr(connection_module, "monotonic_ns", f)
-        )
-    assert ended == [flight]
-    assert flight.status == "ok"
-    assert (flight.prompt_tokens, flight.completion_tokens) == (8, tokens)
-    assert (flight.t_first_token_ns is None) == (tokens == 0)
-
-
 @given(st.binary(max_size=400), cuts, st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_a_connection_takes_any_bytes_and_reports_its_flight_once(
     data: bytes, where: list[int], with_head: bool
 ) -> None:
     wire = HEAD + data if with_head else data
-    with pytest.MonkeyPatch.context() as patch:
-        ended, flight = read(
-            pieces(wire, where), lambda f: patch.setattr(connection_module, "monotonic_ns", f)
-        )
-    assert ended == [flight]
-
-
-def event(n: int) -> bytes:
-    payload = b'data: {"choices":[{"text":"%d"}]}\n\n' % n
-    return b"%x\r\n%b\r\n" % (len(payload), payload)
+    recorded(Answer(wire), pieces(wire, where))
 
 
 def end(tokens: int) -> bytes:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":%d}}\n\n' % tokens
     done = b"data: [DONE]\n\n"
     return b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(usage), usage, len(done), done)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 18, 19, 40])
-def test_the_last_token_has_the_time_of_its_own_read(
-    n: int, clock: Callable[[Callable[[], int]], None]
-) -> None:
-    """Token k comes with read k + 1, the end with a later one: reads put aside keep their times."""
-    _, flight = read([HEAD, *(event(k) for k in range(n)), end(n)], clock)
-    assert (flight.t_first_token_ns, flight.t_last_token_ns, flight.t_end_ns) == (2, n + 1, n + 2)
 
 
 @given(
@@ -195,46 +83,13 @@ def test_every_token_has_the_time_of_the_read_that_completed_it(data: Any, event
     left_out = data.draw(st.sets(st.sampled_from(boundaries), max_size=4))
     where = sorted({*boundaries, *odd} - left_out | {len(wire)})
     reads = [wire[a:b] for a, b in pairwise([0, *where]) if a < b]
-    with pytest.MonkeyPatch.context() as patch:
-        _, flight = read(
-            [*reads, end(tokens)], lambda f: patch.setattr(connection_module, "monotonic_ns", f), times=True
-        )
-    assert flight.status == "ok"
+    found = recorded(Answer(wire), [*reads, end(tokens)])
+    assert (found.status, found.completion_tokens) == ("ok", tokens)
     read_ends = [sum(map(len, reads[: k + 1])) for k in range(len(reads))]
     expected = [next(k for k, at in enumerate(read_ends, start=1) if at >= e) for e in ends]
-    assert list(flight.token_ns or []) == expected
-    assert flight.t_last_token_ns == (expected[-1] if expected else None)
-
-
-def test_a_frame_is_no_frame_in_the_middle_of_a_chunk(clock: Callable[[Callable[[], int]], None]) -> None:
-    """One chunk of two reads, the second of which looks like a chunk with a token: it is the first one's content."""
-    inner = event(1)
-    start = b'data: {"choices":[{"text":"a"}]}\n\n'
-    outer = b"%x\r\n%b" % (len(start) + len(inner), start)
-    _, flight = read([HEAD, outer, inner, b"\r\n", event(2), end(3)], clock)
-    assert flight.status == "malformed" or flight.t_last_token_ns == 5
-
-
-def test_usage_that_comes_before_the_end_is_no_token(clock: Callable[[Callable[[], int]], None]) -> None:
-    """vLLM's usage event ends as a token's does and is put aside with them; its time is not the last token's."""
-    whole = end(2)
-    cut = whole.index(b"e\r\ndata: [DONE]")
-    _, flight = read([HEAD, event(0), event(1), whole[:cut], whole[cut:]], clock)
-    assert (flight.t_last_token_ns, flight.status) == (3, "ok")
-
-
-def test_an_answer_that_breaks_off_tells_its_last_token(clock: Callable[[Callable[[], int]], None]) -> None:
-    _, flight = read([HEAD, event(0), event(1), event(2)], clock)
-    assert (flight.t_last_token_ns, flight.status) == (4, "truncated")
-
-
-def test_an_event_of_ten_megabytes_is_one_token(clock: Callable[[Callable[[], int]], None]) -> None:
-    payload = b'data: {"choices":[{"text":"' + b"x" * 10_000_000 + b'"}]}\n\n'
-    big = b"%x\r\n%b\r\n" % (len(payload), payload)
-    reads = [big[k : k + 65536] for k in range(0, len(big), 65536)]
-    _, flight = read([HEAD, event(0), *reads, end(2)], clock)
-    assert (flight.status, flight.completion_tokens) == ("ok", 2)
-    assert flight.t_last_token_ns == len(reads) + 2
+    first, last, _, *stamps = found.stamps
+    assert stamps == expected
+    assert [first, last] == ([expected[0], expected[-1]] if expected else [None, None])
 
 
 @pytest.mark.parametrize(
@@ -247,16 +102,11 @@ def test_an_event_of_ten_megabytes_is_one_token(clock: Callable[[Callable[[], in
     ids=["error", "no stream", "no event"],
 )
 @pytest.mark.parametrize("kept", [200, 2000])
-def test_of_a_known_secret_no_half_is_kept(
-    head: bytes,
-    kept: int,
-    clock: Callable[[Callable[[], int]], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_known_secret_no_half_is_kept(head: bytes, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may repeat the key that it refused where its answer is cut."""
     secret = "Zq8vT2xLk9Rw4nBd7fHsQ1"
     monkeypatch.setenv("VLLM_API_KEY", secret)
     said = b"data: {" + b"m" * (kept - 19) + b" " + secret.encode() + b" was refused\n\n"
     wire = head + b"content-length: %d\r\n\r\n" % len(said) + said
-    _, flight = read([wire], clock)
-    assert flight.error is not None and "mmm" in flight.error and secret[:4] not in flight.error
+    error = recorded(Answer(wire), [wire]).error
+    assert error is not None and "mmm" in error and secret[:4] not in error

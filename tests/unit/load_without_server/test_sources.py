@@ -97,6 +97,8 @@ def test_share_gpt_gives_the_first_question_and_the_length_of_its_answer(tmp_pat
     # 41 characters at four a token are 10.25 tokens, two are half a token: at least one.
     assert found == [Prompt("What is a tax?", None, 10), Prompt("Zwölf?", None, 1)]
     assert [p.output_tokens for p in converted(tmp_path, SHARE_GPT, chars_per_token=2.0)] == [20, 1]
+    given = converted(tmp_path, json.dumps(SHARE_GPT), output_lengths=parse_lengths("77"))
+    assert [p.output_tokens for p in given] == [77, 77]
 
 
 ROLES = {"conversations": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
@@ -115,11 +117,6 @@ def test_entries_that_are_left_out_are_counted(
     assert "4 of 6 entries are left out" in capsys.readouterr().err
 
 
-def test_share_gpt_takes_lengths_that_are_given(tmp_path: Path) -> None:
-    found = converted(tmp_path, json.dumps(SHARE_GPT), output_lengths=parse_lengths("77"))
-    assert [p.output_tokens for p in found] == [77, 77]
-
-
 def test_lines_without_lengths_are_given_some(tmp_path: Path) -> None:
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why?"}]
     lines = [
@@ -134,27 +131,18 @@ def test_lines_without_lengths_are_given_some(tmp_path: Path) -> None:
     assert {p.output_tokens for p in found} == {9}
 
 
-def test_a_length_beside_other_columns_counts(tmp_path: Path) -> None:
-    assert converted(tmp_path, [{"prompt": "a", "output_tokens": 12, "id": 1}]) == [Prompt("a", None, 12)]
-
-
 def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
-    content = "\ufeff[INST] one\r\n\n  two\u2028three\t!\n"
-    found = converted(tmp_path, content, output_lengths=parse_lengths("9"))
-    assert [p.content for p in found] == ["[INST] one", "  two\u2028three\t!"]
+    content = "\ufeff[INST] one\r\n\n  two\u2028three\t!\n".encode()
+    source, into = written(tmp_path / "p.txt.gz", gzip.compress(content)), tmp_path / "into"
+    assert write_prompts(source, into, output_lengths=LENGTHS, seed=0) == 2
+    assert [p.content for p in read_prompts(into)] == ["[INST] one", "  two\u2028three\t!"]
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [
-        ("prompts.csv", 'prompt,answer\n"Hello,\nyou",4\n'),
-        ("prompts.TSV", "prompt\nHello\n"),
-        ("prompts.json", '["Hello", "Goodbye"]'),
-        ("prompts.jsonl", '"Hello"\n"Goodbye"\n'),
-    ],
+    [("prompts.TSV", "prompt\nHello\n"), ("prompts.json", '["Hello", "Goodbye"]')],
 )
 def test_lines_of_a_table_or_of_json_are_no_prompts(tmp_path: Path, name: str, text: str) -> None:
-    """The names of columns were sent as a prompt, and a cell of two lines as two."""
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=r'give one JSON object per line, \{"prompt"'):
         write_prompts(tmp_path / name, tmp_path / "out", output_lengths=None, seed=1)
@@ -166,11 +154,6 @@ def test_a_limit_takes_the_first_ones(tmp_path: Path) -> None:
     assert len(converted(tmp_path, lines, limit=100)) == 8
 
 
-def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
-    source = written(tmp_path / "p.txt.gz", gzip.compress(b"one\ntwo\n"))
-    assert write_prompts(source, tmp_path / "into", output_lengths=LENGTHS, seed=0) == 2
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -179,13 +162,10 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
         ([{"prompt": "a"}, {"question": "b"}], "line 2: no prompt: wanted is one of the keys prompt, .* Found: .*question"),
         ([{"prompt": ""}], "line 1: prompt: a text or a list of token ids is wanted"),
         ([{"prompt": ["a", "b"]}], "line 1: prompt: a text"),
-        ([{"prompt": "a", "output_tokens": 0}], "line 1: output_tokens: 0 is not"),
         ([{"prompt": "a", "output_tokens": True}], "line 1: output_tokens: True is not"),
         ([{"messages": [{"content": "a"}]}], "line 1: messages: a list of objects with role"),
-        ([{"prompt": "a"}, ["b"]], "line 2: no JSON object"),
         ('{"prompt": "a"}\n{"prompt": "b"', "line 2: Input data was truncated"),
         ('[{"conversations": [{"from": "human"', "JSON list that cannot be read .*truncated.*ShareGPT"),
-        ([[{"conversations": "x"}]], r"at `\$\[0\].conversations`"),
         ([[{"prompt": "a"}]], "none of its 1 entries has a human's turn"),
         ("", "holds no prompt"),
         (b"one\n\x00two", "line 2: a control character: this is no text"),
@@ -218,36 +198,24 @@ def test_what_is_no_file_is_named(tmp_path: Path, write: Any) -> None:
         write(text, tmp_path / "." / "text", **how)
 
 
-def test_a_trace_of_centuries_is_refused(tmp_path: Path) -> None:
+def test_a_mooncake_trace_keeps_what_its_requests_share_and_begins_with_the_first(tmp_path: Path) -> None:
+    later = [{**line, "timestamp": line["timestamp"] + 27482.5} for line in MOONCAKE]
+    for lines in (MOONCAKE, later):
+        first, second, third = replayed(tmp_path, lines, speed=2.0)
+        assert first == Session((Turn(2290, 316, blocks=(0, 42, 43, 44)),), 0.0)
+        assert second == Session((Turn(915, 355, blocks=(0,)),), 1.5)
+        assert third.arrival_s == pytest.approx(2.9995)
+    (unshared,) = replayed(tmp_path, [{"timestamp": 5, "input_length": 900, "output_length": 2}])
+    assert unshared == Session((Turn(900, 2),), 0.0)
     with pytest.raises(ConfigError, match="would be due after"):
         replayed(tmp_path, MOONCAKE, 1e-300)
 
 
-def test_a_mooncake_trace_keeps_what_its_requests_share(tmp_path: Path) -> None:
-    first, second, third = replayed(tmp_path, MOONCAKE, speed=2.0)
-    assert first == Session((Turn(2290, 316, blocks=(0, 42, 43, 44)),), 0.0)
-    assert second == Session((Turn(915, 355, blocks=(0,)),), 1.5)
-    assert third.arrival_s == pytest.approx(2.9995)
-
-
-def test_a_trace_begins_with_its_first_request(tmp_path: Path) -> None:
-    later = [{**line, "timestamp": line["timestamp"] + 27482.5} for line in MOONCAKE]
-    assert [s.arrival_s for s in replayed(tmp_path, later)] == [0, 3, 5.999]
-
-
-def test_a_trace_need_not_say_what_is_shared(tmp_path: Path) -> None:
-    (found,) = replayed(tmp_path, [{"timestamp": 5, "input_length": 900, "output_length": 2}])
-    assert found == Session((Turn(900, 2),), 0.0)
-
-
-def test_azure_of_2023_has_seven_digits_behind_the_point(tmp_path: Path) -> None:
+def test_azures_times_are_read_with_seven_digits_and_with_zones(tmp_path: Path) -> None:
     found = replayed(tmp_path, AZURE_2023)
     assert [s.turns for s in found] == [(Turn(4808, 10),), (Turn(3180, 8),), (Turn(549, 173),)]
     # 18:17:03.97996 to 18:17:04.03196, and to 19:14:19.928016.
     assert [s.arrival_s for s in found] == pytest.approx([0, 0.052, 3435.948056], abs=1e-9)
-
-
-def test_azure_of_2024_has_zones_and_whole_seconds(tmp_path: Path) -> None:
     found = replayed(tmp_path, AZURE_2024, speed=0.5)
     assert [s.arrival_s for s in found] == pytest.approx([0, 1.997674], abs=1e-9)
     elsewhere = AZURE_2024.replace(b"00:00:01+00:00", b"02:00:01+02:00")
@@ -268,22 +236,15 @@ def test_azure_as_pandas_writes_it(tmp_path: Path, end: bytes, index: bytes | No
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ([{**MOONCAKE[0], "input_length": 0}], "line 1: .*>= 1.*input_length"),
         ([MOONCAKE[0], {**MOONCAKE[0], "output_length": -3}], "line 2: .*>= 1.*output_length"),
         ([{**MOONCAKE[0], "input_length": 915.0}], "line 1: Expected `int`.*input_length"),
-        ([{**MOONCAKE[0], "timestamp": "3"}], "line 1: Expected `float`.*timestamp"),
         ([{**MOONCAKE[0], "timestamp": 1e300}], "line 1: .*timestamp"),
-        ([{**MOONCAKE[0], "hash_ids": [-1, 4]}], "line 1: .*>= 0.*hash_ids"),
         ([{**MOONCAKE[0], "hash_ids": list(range(58))}], "line 1: hash_ids: 58 of them, where 915 tokens make 2 blocks of 512"),
         ([{**MOONCAKE[0], "session_id": "x"}], "line 1: .*unknown field `session_id`"),
-        ([{"timestamp": 1}], "line 1: .*missing required field `input_length`"),
         ('{"timestamp": 1', "line 1: Input data was truncated"),
         ([MOONCAKE[0], 7], "line 2: no JSON object"),
-        (AZURE_2023.replace(b",10", b",0"), "line 2: .*>= 1.*GeneratedTokens"),
         (AZURE_2023.replace(b"3180", b"-3180"), "line 3: .*>= 1.*ContextTokens"),
-        (AZURE_2023.replace(b"3180", b"9" * 5000), "line 3: .*ContextTokens"),
         (AZURE_2023.replace(b"11-16 18:17:04", b"13-16 18:17:04"), "line 3: .*TIMESTAMP"),
-        (AZURE_2023.replace(b"18:17:04", b"18.17"), "line 3: .*TIMESTAMP"),
         (AZURE_2023 + b",4", "line 4: 4 columns"),
         # Azure's trace of 2025 counts images, which are not sent.
         ("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n", "begins with .*NumImages.* Known are Mooncake .* and Azure"),

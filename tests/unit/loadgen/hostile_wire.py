@@ -226,7 +226,3 @@ def says(name: str, allowed: str, *pieces: bytes, then: str = "keep", **more: ob
 
 def stalls(name: str, *pieces: bytes) -> Row:
     return says(name, "timeout", *pieces, then="stall", cheap=False, timeout_s=PATIENCE_S)
-
-
-def streams(name: str, allowed: str, stream: bytes, **more: object) -> Row:
-    return says(name, allowed, sized(stream), **more)

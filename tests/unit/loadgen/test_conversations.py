@@ -89,23 +89,15 @@ def test_each_turn_begins_with_all_that_was_said(tmp_path: Path, workers: int) -
     assert '"session":0,"turn":0' in outcome.requests[0].to_line()
 
 
-def test_a_failed_turn_takes_its_session_with_it(tmp_path: Path) -> None:
-    outcome = measure(tmp_path, Server(fails_at=3))
+@pytest.mark.parametrize("keep", [False, True])
+def test_sessions_that_are_kept_go_on_with_what_was_answered(tmp_path: Path, keep: bool) -> None:
+    """A turn of one session fails and nothing can follow on it; the cell goes on, and no other session knows of it."""
+    outcome = measure(tmp_path, Server(fails_at=3), keep_failed_sessions=keep)
     (failed,) = [r for r in outcome.requests if r.status == "http_error"]
-    assert failed.turn is not None
-    assert not [r for r in outcome.requests if r.session == failed.session and (r.turn or 0) > failed.turn]
-    assert outcome.health.sessions.sessions_with_a_failure == 1
-
-
-def test_sessions_that_are_kept_go_on_with_what_was_answered(tmp_path: Path) -> None:
-    """Turn 0 of one session fails and nothing can follow on it; the cell goes on, and no other session knows of it."""
-    outcome = measure(tmp_path, Server(fails_at=3), keep_failed_sessions=True)
-    (failed,) = [r for r in outcome.requests if r.status == "http_error"]
-    later = [
-        r for r in outcome.requests if r.session == failed.session and (r.turn or 0) > (failed.turn or 0)
-    ]
-    assert later == []
+    ended = [r.turn for r in outcome.requests if r.session == failed.session]
+    assert ended == list(range((failed.turn or 0) + 1))
     assert {r.status for r in outcome.requests} == {"ok", "http_error"}
+    assert outcome.health.sessions.sessions_with_a_failure == 1
     assert not [said for said in outcome.health.bottleneck if "worker" in said]
     assert outcome.window.min_completed_reached
     assert max(r.session or 0 for r in outcome.requests) > (failed.session or 0) + 3
@@ -115,14 +107,6 @@ def test_a_server_without_token_ids_is_named(tmp_path: Path) -> None:
     outcome = measure(tmp_path, Server(with_ids=False))
     assert {r.status for r in outcome.requests} == {"malformed"}
     assert "return_token_ids" in (outcome.requests[0].error or "")
-
-
-def test_token_ids_are_asked_for_where_a_later_turn_needs_them(tmp_path: Path) -> None:
-    server = Server()
-    outcome = measure(tmp_path, server)
-    assert {r.status for r in outcome.requests} == {"ok"}
-    last = 9 + 3 + 4 + 2 + 4
-    assert [len(p) != last for p in server.prompts] == server.asked_for_ids
 
 
 def test_turns_without_a_history_need_no_token_ids(tmp_path: Path) -> None:

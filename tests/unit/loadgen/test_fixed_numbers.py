@@ -1,6 +1,8 @@
 """Cells of a fixed number of requests: all of them are sent, once, and the cell ends with the last answer."""
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,8 +16,11 @@ from truth_server import Reply, answer_well, truth_server
 
 from connector_tax.base.records.target import target_of
 from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.coordinator import worker_pool
 
 pytestmark = pytest.mark.usefixtures("shared_worker")
+OPEN = {"rate_per_s": 100.0, "inflight_cap": 64}
+OFFLINE = {"rate_per_s": 0.0, "arrival": "offline"}
 FINITE = {"warmup_s": 0.0, "duration_s": 0.0, "min_completed": 0, "max_cell_s": 60.0}
 
 
@@ -24,21 +29,12 @@ async def in_50_ms(reply: Reply, request: dict[str, Any], number: int) -> None:
     await answer_well(reply, request, number)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+RAMP = {"arrival": "poisson", "ramp_from_per_s": 10.0, "ramp_up_s": 0.5}
+LOOP = {"rate_per_s": 0.0, "arrival": "concurrency", "concurrency": 4}
+
+
 @pytest.mark.parametrize(
-    "pattern",
-    [
-        {"rate_per_s": 100.0, "inflight_cap": 64},
-        {"rate_per_s": 0.0, "arrival": "concurrency", "concurrency": 4},
-        {"rate_per_s": 0.0, "arrival": "offline"},
-        {
-            "rate_per_s": 100.0,
-            "inflight_cap": 64,
-            "arrival": "poisson",
-            "ramp_from_per_s": 10.0,
-            "ramp_up_s": 0.5,
-        },
-    ],
+    ("pattern", "workers"), [(OPEN, 1), (OPEN | RAMP, 2), (LOOP, 2), (OFFLINE, 1), (OFFLINE, 2)]
 )
 def test_every_request_is_sent_once(pattern: dict[str, Any], workers: int) -> None:
     spec = cell_spec(**{**FINITE, **pattern}, num_requests=41, workers=workers)
@@ -54,7 +50,7 @@ def test_every_request_is_sent_once(pattern: dict[str, Any], workers: int) -> No
 
 
 def test_offline_all_requests_are_under_way_together_and_wait_from_t0_on() -> None:
-    spec = cell_spec(**FINITE, rate_per_s=0.0, arrival="offline", num_requests=40)
+    spec = cell_spec(**FINITE, **OFFLINE, num_requests=40)
     with truth_server(in_50_ms) as url:
         outcome = measure_cell(spec, target_of(url, "m"))
     assert outcome.health.max_inflight == 40
@@ -62,27 +58,14 @@ def test_offline_all_requests_are_under_way_together_and_wait_from_t0_on() -> No
 
 
 def test_fewer_requests_than_workers_leave_some_of_them_idle() -> None:
-    spec = cell_spec(**FINITE, rate_per_s=0.0, arrival="offline", num_requests=1, workers=2)
+    spec = cell_spec(**FINITE, **OFFLINE, num_requests=1, workers=2)
     with truth_server(answer_well) as url:
         outcome = measure_cell(spec, target_of(url, "m"))
     assert [r.status for r in outcome.requests] == ["ok"]
 
 
-def test_a_time_limit_ends_a_fixed_number_early_and_leaves_no_request_without_a_record() -> None:
-    spec = cell_spec(**{**FINITE, "max_cell_s": 0.5}, rate_per_s=20.0, num_requests=1000, inflight_cap=64)
-    with truth_server(answer_well) as url:
-        outcome = measure_cell(spec, target_of(url, "m"))
-    assert 8 <= len(outcome.requests) <= 12
-    assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
-
-
-def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records(tmp_path: Path) -> None:
+def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records() -> None:
     """Not more of them than were to be sent: what follows the last one was never scheduled."""
-    import os
-    import signal
-
-    from connector_tax.run.loadgen.coordinator import worker_pool
-
     spec = cell_spec(**FINITE, rate_per_s=50.0, num_requests=60, workers=2, inflight_cap=64)
     with worker_pool(2) as pool:
         pool.revive()
@@ -100,12 +83,13 @@ def test_the_requests_of_a_fixed_number_whose_worker_dies_have_records(tmp_path:
     assert any("ended by signal 9" in reason for reason in outcome.health.bottleneck)
 
 
-@pytest.mark.parametrize(
-    "pattern", [{"rate_per_s": 100.0}, {"rate_per_s": 0.0, "arrival": "concurrency", "concurrency": 2}]
-)
-def test_a_number_that_was_cut_by_time_was_not_reached(pattern: dict[str, Any]) -> None:
-    limits = {**FINITE, "max_cell_s": 0.5, "inflight_cap": 64, "num_requests": 1000}
+@pytest.mark.parametrize("pattern", [OPEN, LOOP])
+def test_a_time_limit_ends_a_fixed_number_early_and_leaves_no_request_without_a_record(
+    pattern: dict[str, Any],
+) -> None:
+    spec = cell_spec(**{**FINITE, "max_cell_s": 0.5, "num_requests": 1000}, **pattern)
     with truth_server(in_50_ms) as url:
-        outcome = measure_cell(cell_spec(**limits, **pattern), target_of(url, "m"))
+        outcome = measure_cell(spec, target_of(url, "m"))
     assert 5 < len(outcome.requests) < 100
+    assert [r.seq for r in outcome.requests] == list(range(len(outcome.requests)))
     assert not outcome.window.min_completed_reached

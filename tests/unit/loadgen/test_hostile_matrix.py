@@ -192,7 +192,6 @@ def test_a_request_ends_once_and_by_name_and_its_neighbours_do_not_notice(name: 
     assert watch.most_in_a_turn <= 1
 
 
-# Two hundred requests of each.
 FIRST, BATCHES, BATCH = 20, 6, 60
 
 
@@ -231,11 +230,11 @@ GROUPS = {mine: [n for group, n, b in ROWS if group == mine and b.cheap] for min
 
 @pytest.mark.parametrize("group", [group for group, names in GROUPS.items() if names])
 def test_nothing_grows_while_the_collector_is_off(group: str) -> None:
-    """What stays of a request is less than one block of memory, and nothing lies in a ring. Tables may grow once. Of each group six."""
+    """What stays of a request is less than one block of memory, and nothing lies in a ring. Tables may grow once. Of each group three."""
     blocks, rings = {}, {}
     gc.disable()
     try:
-        for name in GROUPS[group][:: -(-len(GROUPS[group]) // 6)]:
+        for name in GROUPS[group][:: -(-len(GROUPS[group]) // 3)]:
             with watching() as watch:
                 blocks[name], rings[name] = uvloop.run(growth(BEHAVIOURS[name], watch))
             assert watch.failures == []

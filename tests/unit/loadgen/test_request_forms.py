@@ -68,23 +68,6 @@ def test_a_chat_is_asked_with_messages_and_its_role_is_no_token() -> None:
     assert len({json.dumps(a["messages"]) for a in asked}) == 8
 
 
-@pytest.mark.parametrize(
-    "first", [{"reasoning_content": "hm"}, {"content": "x"}, {"tool_calls": [{"index": 0}]}]
-)
-def test_a_first_delta_that_says_something_is_a_token_though_it_has_a_role(first: dict[str, Any]) -> None:
-    async def chat(reply: Reply, request: dict[str, Any], number: int) -> None:
-        reply.head()
-        reply.body(delta(role="assistant", **first))
-        await asyncio.sleep(0.1)
-        reply.body(delta(content="x") + usage_event(11, request["max_tokens"]) + DONE)
-        reply.end()
-
-    outcome = load(chat, RequestForm(api="chat"))
-    assert statuses(outcome) == {"ok": 8}
-    # Of the quickest: others measure beside this test.
-    assert min((r.t_first_token_ns or 0) - (r.t_send_ns or 0) for r in outcome.requests) < 100e6
-
-
 async def whole(reply: Reply, request: dict[str, Any], number: int) -> None:
     assert request["stream"] is False and "stream_options" not in request
     usage = {"prompt_tokens": len(request["prompt"]), "completion_tokens": request["max_tokens"]}
@@ -105,69 +88,19 @@ def test_an_answer_in_one_piece_has_an_end_and_no_first_token() -> None:
     assert outcome.health.whole_answer_share == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
-        (b'{"error": {"message": "no room"}}', "stream_error", "no room"),
-        (b'{"object": "error", "message": "no room"}', "stream_error", "no room"),
-        (b'{"choices": []}', "malformed", "without choices"),
-        (b'{"usage": {}}', "malformed", "without choices"),
-        (b"[]", "malformed", "Expected `object`"),
-        (b"{", "malformed", "truncated"),
-        (
-            b'{"choices": [{}], "usage": {"prompt_tokens": 8, "completion_tokens": 3}}',
-            "wrong_length",
-            "asked for",
-        ),
-    ],
-)
-def test_a_whole_answer_that_is_none_is_named(body: bytes, status: str, said: str) -> None:
-    def script(reply: Reply, request: dict[str, Any], number: int) -> None:
-        reply.head(content_type="application/json")
-        reply.body(body)
-        reply.end()
-
-    outcome = load(script, RequestForm(stream=False))
-    assert statuses(outcome) == {status: 8}
-    assert said in (outcome.requests[0].error or "")
-
-
-def test_tokens_of_usage_that_were_not_in_the_stream_are_no_answer() -> None:
-    def script(reply: Reply, request: dict[str, Any], number: int) -> None:
-        reply.head()
-        reply.body(usage_event(len(request["prompt"]), request["max_tokens"]) + DONE)
-        reply.end()
-
-    outcome = load(script)
-    assert statuses(outcome) == {"malformed": 8}
-    assert "none of them in the stream" in (outcome.requests[0].error or "")
-
-
-def test_the_model_may_end_an_answer_where_it_is_allowed_to() -> None:
-    async def short(reply: Reply, request: dict[str, Any], number: int) -> None:
-        assert "ignore_eos" not in request
-        await answer_well(reply, {**request, "max_tokens": 2}, number)
-
-    assert statuses(load(short, RequestForm(honor_eos=True))) == {"ok": 8}
-
-
 def test_an_answer_of_another_length_is_wrong_where_the_length_was_asked_for() -> None:
+    """The model may end it where it is allowed to."""
+    ignored: list[bool] = []
+
     async def short(reply: Reply, request: dict[str, Any], number: int) -> None:
+        ignored.append("ignore_eos" in request)
         await answer_well(reply, {**request, "max_tokens": 2}, number)
 
-    assert statuses(load(short)) == {"wrong_length": 8}
-
-
-def test_further_members_go_into_the_body_and_replace_our_own() -> None:
-    asked: list[dict[str, Any]] = []
-
-    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
-        asked.append(request)
-        await answer_well(reply, request, number)
-
-    body = {"temperature": 0.7, "top_p": 0.9, "stop": ["é"], "logit_bias": {"5": -1}}
-    assert statuses(load(script, RequestForm(body=body))) == {"ok": 8}
-    assert body.items() <= asked[0].items()
+    asked = load(short)
+    assert statuses(asked) == {"wrong_length": 8}
+    assert "asked for 8 and 4" in (asked.requests[0].error or "")
+    assert statuses(load(short, RequestForm(honor_eos=True))) == {"ok": 8}
+    assert ignored == [True] * 8 + [False] * 8
 
 
 def test_text_prompts_are_words_whose_number_follows_from_what_was_measured() -> None:
@@ -182,23 +115,6 @@ def test_text_prompts_are_words_whose_number_follows_from_what_was_measured() ->
     assert statuses(load(script, form, input_tokens=100)) == {"ok": 8}
     assert {len(text.split(" ")) for text in asked} == {60}
     assert all(text.isascii() and text == text.strip() for text in asked)
-
-
-def test_lengths_are_drawn_anew_for_each_request_and_the_same_for_the_same_seed() -> None:
-    def lengths(**changes: Any) -> list[tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
-
-        async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
-            found[number] = (len(request["prompt"]), request["max_tokens"])
-            await answer_well(reply, request, number)
-
-        drawn = {"input_lengths": "uniform:5,500", "output_lengths": "lognormal:4,2,1,9"}
-        assert statuses(load(script, **{**drawn, **changes})) == {"ok": 8}
-        return sorted(found.values())
-
-    first = lengths()
-    assert len({n for n, _ in first}) > 4 and all(5 <= n <= 500 and 1 <= m <= 9 for n, m in first)
-    assert lengths() == first != lengths(seed=2)
 
 
 def test_a_request_without_an_end_is_given_up_alone() -> None:
@@ -217,21 +133,6 @@ def test_a_request_without_an_end_is_given_up_alone() -> None:
     (late,) = (r for r in outcome.requests if r.status == "timeout")
     assert late.error == "unfinished 0.5 s after it was sent"
     assert 0.4e9 < (late.t_end_ns or 0) - (late.t_send_ns or 0) < 5e9
-
-
-def test_a_connection_that_does_not_come_about_is_given_up_as_well() -> None:
-    """A socket that listens and never accepts, its queue full: what waits for a connection has an end."""
-    import socket
-
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        url = f"http://127.0.0.1:{full.getsockname()[1]}"
-        spec = cell_spec(**{**SHORT, "drain_timeout_s": 20.0}, form=RequestForm(timeout_s=0.5))
-        start = time.monotonic()
-        outcome = measure_cell(spec, target_of(url, "m"))
-    assert time.monotonic() - start < 15
-    assert statuses(outcome) == {"timeout": 8}
 
 
 def test_headers_and_a_prefix_reach_the_server() -> None:
@@ -299,9 +200,10 @@ def test_a_long_answer_over_https_comes_whole(certificate: tuple[Path, Path]) ->
 
     with truth_server(script, tls=self_signed.serving(*certificate)) as url:
         outcome = measure_cell(
-            cell_spec(**{**SHORT, "drain_timeout_s": 60.0}), target_of(url, "m", verify=False)
+            cell_spec(**{**SHORT, "drain_timeout_s": 60.0, "num_requests": 2}),
+            target_of(url, "m", verify=False),
         )
-    assert statuses(outcome) == {"ok": 8}
+    assert statuses(outcome) == {"ok": 2}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.run.workload.arrivals import BLOCK
-from connector_tax.run.workload.schedulers import AHEAD, Due, OpenLoop, Scheduler, Share, scheduler_for
+from connector_tax.run.workload.schedulers import Due, Scheduler, Share, scheduler_for
 
 MS = 1_000_000
 OPEN = CellSpec("a", 100.0, 8, 4, "fixed", 1, 2, 5, 9, 3, 64, 1, 10, 100)
@@ -46,9 +45,7 @@ def test_shares_divide_a_schedule_and_change_nothing_in_it(arrival: str) -> None
     assert [seq for _, seq in parts[1][:3]] == [1, 4, 7]
 
 
-@pytest.mark.parametrize(
-    ("shape", "law"), [(4.0, stats.gamma(4.0)), (0.5, stats.gamma(0.5)), (1.0, stats.expon())]
-)
+@pytest.mark.parametrize(("shape", "law"), [(4.0, stats.gamma(4.0)), (0.5, stats.gamma(0.5))])
 def test_gamma_gaps_follow_their_law(shape: float, law: stats.rv_continuous) -> None:
     """Kolmogorov-Smirnov against scipy's distribution of the same shape, with mean 1 / rate."""
     spec = replace(OPEN, arrival="gamma", gamma_shape=shape, rate_per_s=50.0)
@@ -78,12 +75,6 @@ def test_the_slots_of_a_closed_loop_are_divided_among_workers() -> None:
     loops = [scheduler_for(replace(CLOSED, concurrency=5), Share(i, 2)) for i in range(2)]
     assert [len(first(loop, n)) for loop, n in zip(loops, (3, 2), strict=True)] == [3, 2]
     assert all(loop.next_due_ns() is None for loop in loops)
-
-
-def test_max_throughput_fills_the_cap_at_once() -> None:
-    loop = scheduler_for(replace(OPEN, rate_per_s=0.0, arrival="max_throughput", inflight_cap=7))
-    assert first(loop, 7) == [(0, seq) for seq in range(7)]
-    assert loop.next_due_ns() is None
 
 
 @pytest.mark.parametrize("spec", [OPEN, CLOSED])
@@ -134,67 +125,14 @@ def test_a_server_that_answers_more_than_it_refuses_is_asked_at_once() -> None:
         assert loop.take().offset_ns == seq * MS
 
 
-@pytest.mark.parametrize("arrival", ["fixed", "poisson"])
-def test_a_worker_keeps_no_more_of_a_schedule_the_more_workers_there_are(arrival: str) -> None:
-    """One of 64 goes through the whole schedule and sends little of it; two blocks of it and one end for each are kept."""
-    loop = OpenLoop(replace(OPEN, arrival=arrival, rate_per_s=10_000.0), Share(3, 64))
-    arrivals = first(loop, 2_000)
-    assert [seq for _, seq in arrivals] == [3 + 64 * k for k in range(2_000)]
-    schedule = loop._schedule
-    assert sum(block.size for block in schedule._kept.values()) <= 2 * BLOCK
-    assert len(schedule._ends) == len(schedule._steady_ends) <= 2_000 * 64 // BLOCK + 2
-    assert len(loop._heap) <= AHEAD
-    # Another worker's arrivals lie in between, out of the same draw.
-    beside = first(scheduler_for(replace(OPEN, arrival=arrival, rate_per_s=10_000.0), Share(4, 64)), 2_000)
-    assert all(mine <= theirs for (mine, _), (theirs, _) in zip(arrivals, beside, strict=True))
-    assert all(theirs <= mine for (mine, _), (theirs, _) in zip(arrivals[1:], beside, strict=False))
-
-
-def test_a_server_that_recovers_is_asked_at_full_speed_at_once() -> None:
-    loop = scheduler_for(CLOSED)
-    first(loop, 4)
-    for seq in range(400):
-        loop.ended(seq, False, 0)
-        loop.take()
-    for seq in range(400, 500):
-        loop.ended(seq, True, seq * MS)
-        assert loop.take().offset_ns == seq * MS
-
-
-def test_a_thousand_slots_that_fail_at_once_are_one_round() -> None:
-    loop = scheduler_for(replace(CLOSED, concurrency=1000))
-    first(loop, 1000)
-    for seq in range(1000):
-        loop.ended(seq, False, 5 * MS)
-    assert {offset for offset, _ in first(loop, 1000)} == {5 * MS}
-
-
-class Counted(int):
-    """An offset that counts how often it is compared."""
-
-    compared = 0
-
-    def __lt__(self, other: int) -> bool:
-        Counted.compared += 1
-        return int(self) < int(other)
-
-    def __eq__(self, other: object) -> bool:
-        return int(self) == other
-
-    __hash__ = int.__hash__
-
-
-@pytest.mark.parametrize("slots", [0, 1, 3, 4, 5, 100, 10_000])
-def test_naming_what_comes_next_takes_no_longer_where_much_is_due(slots: int) -> None:
-    """It is asked at every render: among 10,000 samples it looks at about as many as among ten."""
+@pytest.mark.parametrize("slots", [0, 3, 5, 10_000])
+def test_what_comes_next_is_named_in_order_however_much_is_due(slots: int) -> None:
     offsets = np.random.default_rng(slots).integers(0, 50, slots).tolist()
-    heap = [Due(Counted(offset), seq) for seq, offset in enumerate(offsets)]
+    heap = [Due(offset, seq) for seq, offset in enumerate(offsets)]
     heapq.heapify(heap)
     loop = scheduler_for(CLOSED)
     loop._heap = heap
-    Counted.compared = 0
     found = loop.upcoming()
-    assert Counted.compared < 60
     by_time = sorted((offset, seq) for seq, offset in enumerate(offsets))
     assert found[:slots] == [seq for _, seq in by_time[:4]]
 

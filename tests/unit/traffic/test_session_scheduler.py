@@ -101,23 +101,6 @@ def test_what_is_due_of_a_failed_session_is_not_sent() -> None:
     assert forgotten == waiting
 
 
-def test_workers_divide_sessions_and_not_their_turns() -> None:
-    parts = [SessionScheduler(SPEC, Share(index, 2), (CHAIN,)) for index in range(2)]
-    for index, part in enumerate(parts):
-        due_ms, seq, session, turn = next_one(part)
-        assert (due_ms, seq, session, turn) == (index * 100, index, index, 0)
-        part.ended(seq, True, 200 * MS)
-        found = [next_one(part) for _ in range(6)]
-        assert all(seq % 2 == index and session % 2 == index for _, seq, session, _ in found)
-
-
-def test_a_trace_begins_when_it_says_and_ends() -> None:
-    trace = tuple(Session((Turn(1, 1),), arrival_s=t) for t in (0.0, 0.03, 0.7))
-    scheduler = SessionScheduler(SPEC, Share(), trace)
-    assert [next_one(scheduler)[0] for _ in range(3)] == [0, 30, 700]
-    assert scheduler.next_due_ns() is None
-
-
 @pytest.mark.parametrize(("arrival", "drops"), [("fixed", True), ("poisson", True), ("concurrency", False)])
 def test_only_sessions_that_arrive_by_themselves_meet_the_cap(arrival: str, drops: bool) -> None:
     """Of a fixed number of sessions none is dropped: the next one would be due at once, and dropped, and so for ever."""
@@ -129,31 +112,6 @@ def kept(*turns: Turn) -> SessionScheduler:
     return SessionScheduler(one, Share(), (Session(turns),), cancel_on_failure=False)
 
 
-def test_what_would_follow_on_a_missing_answer_is_not_sent() -> None:
-    """Turn 0 failed: 1 and, through it, 2 have no history. 3 only waits, so it goes on, and 4 has 3's answer."""
-    scheduler = kept(
-        Turn(9, 3),
-        Turn(2, 3, (0,), (0,)),
-        Turn(2, 3, (1,), (1,)),
-        Turn(5, 3, (2,), (), 0.5),
-        Turn(2, 3, (0, 3), (3,)),
-    )
-    over: list[int] = []
-    scheduler.on_over = over.append
-    assert next_one(scheduler)[2:] == (0, 0)
-    scheduler.ended(0, False, 10 * MS)
-    assert scheduler.cancelled == 2
-    due_ms, seq, session, turn = next_one(scheduler)
-    assert (due_ms, session, turn) == (510, 0, 3)
-    scheduler.ended(seq, True, 600 * MS)
-    _, seq, session, turn = next_one(scheduler)
-    assert (session, turn) == (0, 4)
-    assert over == []
-    scheduler.ended(seq, True, 700 * MS)
-    assert over == [0]
-    assert next_one(scheduler)[2:] == (1, 0)
-
-
 def test_a_session_of_which_nothing_can_be_said_is_over() -> None:
     scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)))
     next_one(scheduler)
@@ -161,26 +119,21 @@ def test_a_session_of_which_nothing_can_be_said_is_over() -> None:
     assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
 
 
-def test_a_join_that_says_on_from_both_branches_needs_both() -> None:
-    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)), Turn(2, 3, (0,), (0,)), Turn(2, 3, (1, 2), (1, 2)))
-    next_one(scheduler)
-    scheduler.ended(0, True, 0)
-    branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}
-    scheduler.ended(branches[1], False, 5 * MS)
-    scheduler.ended(branches[2], True, 6 * MS)
-    assert (scheduler.cancelled, next_one(scheduler)[2:]) == (1, (1, 0))
-
-
-def test_a_branch_whose_history_was_answered_goes_on_after_a_join_that_failed() -> None:
-    """Of two branches one failed; the join waited for both and says on from the other."""
-    scheduler = kept(Turn(9, 3), Turn(2, 3, (0,), (0,)), Turn(2, 3, (0,), (0,)), Turn(2, 3, (1, 2), (2,)))
+@pytest.mark.parametrize(("history", "goes_on"), [((2,), True), ((1, 2), False)])
+def test_a_branch_whose_history_was_answered_goes_on_after_a_join_that_failed(
+    history: tuple[int, ...], goes_on: bool
+) -> None:
+    """Of two branches one failed; the join waited for both, and says on from the other one or from both."""
+    branch = Turn(2, 3, (0,), (0,))
+    scheduler = kept(Turn(9, 3), branch, branch, Turn(2, 3, (1, 2), history))
     next_one(scheduler)
     scheduler.ended(0, True, 0)
     branches = {next_one(scheduler)[3]: seq for seq in (1, 2)}
     scheduler.ended(branches[1], False, 5 * MS)
     assert scheduler.next_due_ns() is None
     scheduler.ended(branches[2], True, 6 * MS)
-    assert next_one(scheduler)[3] == 3
+    assert next_one(scheduler)[2:] == ((0, 3) if goes_on else (1, 0))
+    assert scheduler.cancelled == (not goes_on)
 
 
 def test_sessions_that_fail_one_after_the_other_begin_later_and_later() -> None:
@@ -213,9 +166,9 @@ def test_a_fixed_number_of_sessions_is_over_when_their_last_turn_has_ended(
 
 
 def test_a_trace_is_exhausted_when_its_last_session_is_over() -> None:
-    trace = tuple(replace(Session((Turn(1, 1),)), arrival_s=float(k)) for k in range(2))
+    trace = tuple(Session((Turn(1, 1),), arrival_s=t) for t in (0.0, 0.03))
     scheduler = SessionScheduler(SPEC, Share(), trace)
-    assert [next_one(scheduler)[0] for _ in range(2)] == [0, 1000]
+    assert [next_one(scheduler)[0] for _ in range(2)] == [0, 30]
     assert scheduler.next_due_ns() is None and not scheduler.exhausted
     scheduler.ended(0, True, 0)
     scheduler.ended(1, False, 0)
