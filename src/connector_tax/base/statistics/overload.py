@@ -36,5 +36,5 @@ def queue_stands(waiting: Sequence[float]) -> bool:
 
 
 def queue_not_told(waiting: Sequence[float]) -> bool:
-    """Whether something waited, in too few samples for a trend."""
+    """Return whether something waited, in too few samples for a trend."""
     return 0 < len(waiting) < FEWEST_SAMPLES and max(waiting) > MAX_WAITING

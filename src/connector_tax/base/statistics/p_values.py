@@ -12,8 +12,8 @@ Decides = Callable[[float | None, float | None], bool]
 
 
 def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
-    """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence``
-    does not.
+    """Return the smallest p at which the interval of confidence 1 - p decides; None where the one of
+    ``confidence`` does not.
 
     It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
 
@@ -28,15 +28,12 @@ def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | Non
         return low
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        if decides(*estimate.interval(1 - middle)):
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if decides(*estimate.interval(1 - middle)) else (middle, high)
     return high
 
 
 def holm(p_values: list[float | None], tests: int) -> list[float | None]:
-    """Adjusted by Holm's step-down (1979): together they err as rarely as one should.
+    """Adjust p values by Holm's step-down (1979), so that together they err as rarely as one should.
 
     Args:
         p_values: None where a test decided nothing; it counts among ``tests`` all the same.

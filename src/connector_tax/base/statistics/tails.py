@@ -52,7 +52,7 @@ class Tail:
 
     @classmethod
     def of(cls, ordered: Floats, q: float, length: int, factor: float = 1.0) -> "Tail | None":
-        """None below ``HIGH_FROM``.
+        """Take what the percentile ``q`` needs of a sample; None below ``HIGH_FROM``.
 
         Args:
             ordered: shape (n,), in rising order.
@@ -70,8 +70,12 @@ class Tail:
         return cls(share, independent, n, above, excess, int(excesses.size), factor)
 
     def upper(self, confidence: float) -> float:
-        """Upper end of an equal-tailed interval; +infinity where it reaches a request that did not finish."""
-        logit = self._logit(confidence)
+        """Return the upper end of an equal-tailed interval; +infinity where it reaches a request that did not
+        finish."""
+        # The highest level that may be ``share`` in truth, on the logit scale.
+        t = float(student_quantile((1 + confidence) / 2, max(2.0, self.independent - 1)))
+        deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
+        logit = math.log(self.share / (1 - self.share)) + deviation
         level = 1 / (1 + math.exp(-logit))
         seen = self._quantile(level)
         last = max(self.share, 1 - 1 / self.independent)
@@ -84,14 +88,8 @@ class Tail:
         few = max(1, self.excesses)
         return max(seen, self._quantile(last) + self.excess * few * math.expm1(min(beyond / few, FARTHEST)))
 
-    def _logit(self, confidence: float) -> float:
-        """Of the highest level that may be ``share`` in truth."""
-        t = float(student_quantile((1 + confidence) / 2, max(2.0, self.independent - 1)))
-        deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
-        return math.log(self.share / (1 - self.share)) + deviation
-
     def _quantile(self, level: float) -> float:
-        """Linear between order statistics, +infinity if it touches one."""
+        """Interpolate linearly between order statistics; +infinity if it touches an infinite one."""
         position = (self.n - 1) * level - (self.n - self.above.size)
         low = min(max(math.floor(position), 0), self.above.size - 1)
         weight = max(position - low, 0.0)
