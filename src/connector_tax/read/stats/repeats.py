@@ -41,9 +41,9 @@ from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import (
     at_equal_speed,
-    bounds_of,
     equal_speed,
     host_changes,
+    mean_over_blocks,
     speed_slope,
     weighted_slope,
 )
@@ -329,15 +329,6 @@ def _covariance_of_means(table: Floats) -> Floats:
     rounding = 1e-12 * abs(values).max()
     nearest: Floats = found if values.min() >= -rounding else (vectors * values.clip(0)) @ vectors.T
     return nearest
-
-
-def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
-    """Return the mean with Student's t on the log scale, as a ratio less one; shape (blocks,).
-
-    Args:
-        beside: a standard error of the mean that blocks do not show.
-    """
-    return bounds_of(log_mean(log_ratios, beside), confidence)
 
 
 def summarise(launches: Launches, confidence: float) -> Blocks | None:
