@@ -1,4 +1,4 @@
-"""Drill-downs: raw files of each cell -> columns over time and facts, which ``report.html`` shows when the
+"""Drill-downs: each cell's raw files as columns over time and facts, which ``report.html`` shows when the
 cell is opened.
 
 Times are seconds from the cell's T0, rounded to milliseconds; other values keep four digits. Words and plots
@@ -113,8 +113,7 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
 
 
 def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int) -> DrillDown:
-    """Show what can be read of a cell: its anchor, records and folder; a file that cannot be read is
-    named."""
+    """Collect what can be read of a cell (anchor, records, folder); a file that cannot be read is named."""
     anchor, cell, folder = raw
     window, lost = cell.window, list[str]()
 
