@@ -1,5 +1,5 @@
-"""One cell's folder to ``CellData``: what is wrong with its files, and whether it is of this campaign, stands
-beside what they say."""
+"""Read one cell's folder into ``CellData``: records, faults of its files, and whether it is of this
+campaign."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ _DECODER = msgspec.json.Decoder(RequestRecord)
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
-    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first
-    five).
+    """Read records in order of ``seq``, and name what is wrong: torn or foreign lines, duplicates, gaps (the
+    first five).
 
     A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those
     up to there.
@@ -80,7 +80,7 @@ MATCHED = {"extra_args", "env"}
 def other_campaign(
     config: CampaignConfig, run: RunFolder, folder: CellFolder, document: CellDocument
 ) -> list[Problem]:
-    """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
+    """Return why the cell in ``folder`` is of another campaign; nothing if it is of this one."""
     named = (document.campaign, document.connector, document.phase, document.cell_id)
     if named != (config.campaign, run.connector_id, run.phase, folder.cell_id):
         return [Problem("of_other_campaign", names=named)]
@@ -102,17 +102,14 @@ def other_campaign(
 
 
 def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
-    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are
-    found, not asked for."""
-    rates = [spec.rate_per_s]
-    if run.phase == "c":
-        rates = [spec.rate_per_s * f.turns_per_session for f in config.phase_c.sessions]
-    planned = [
-        cell
-        for rate in rates
-        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate))
-    ]
-    return next((cell for cell in planned if cell.cell_id == spec.cell_id), None)
+    """Return the campaign's own cell of this rate and shape; reference rates are taken from the cell, since
+    they are results and no settings."""
+    turns = [f.turns_per_session for f in config.phase_c.sessions] if run.phase == "c" else [1]
+    for rate in (spec.rate_per_s * n for n in turns):
+        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate)):
+            if cell.cell_id == spec.cell_id:
+                return cell
+    return None
 
 
 # What a file of another form than expected makes its readers raise.
@@ -205,7 +202,8 @@ def read_cell_data(
 
 
 def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[Problem]:
-    """A file's time and size are no proof that it is the same, so every byte is read each time."""
+    """Name changed files; time and size are no proof that one is the same, so every byte is read each
+    time."""
     faults = []
     for name, expected in files.items():
         try:
@@ -220,6 +218,6 @@ def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[P
 
 
 def unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
-    """The error without the path that is the subject; a missing key says only its name."""
+    """Make a problem of an error, without the path that is the subject; a missing key says only its name."""
     said = f"no {error}" if isinstance(error, KeyError) else str(error)
     return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))
