@@ -9,7 +9,7 @@ import yaml
 
 from connector_tax.base.config import load_campaign
 from connector_tax.read.figures.style import look_of
-from connector_tax.read.stats.put_in import known_burns_us
+from connector_tax.read.stats.put_in import known_delays_us
 
 ROOT = Path(__file__).parents[2]
 VIRTUAL = ("virtual-gpu", "virtual-gpu-sync")
@@ -50,7 +50,7 @@ def test_both_campaigns_ask_the_same_connectors() -> None:
 def test_the_burns_of_the_test_connectors_are_known() -> None:
     """By the analysis; those of the other campaigns are not."""
     config = load_campaign(ROOT / "config" / f"{PUT_IN}.yaml")
-    assert known_burns_us(config) == {
+    assert known_delays_us(config) == {
         "burning_0": 0.0,
         "burning_200": 200.0,
         "burning_1000": 1000.0,
@@ -58,7 +58,7 @@ def test_the_burns_of_the_test_connectors_are_known() -> None:
     assert config.engine.args["async_scheduling"] is False
     for name in VIRTUAL:
         config = load_campaign(ROOT / "config" / f"{name}.yaml")
-        assert known_burns_us(config) == {}
+        assert known_delays_us(config) == {}
 
 
 @pytest.mark.parametrize("name", [VIRTUAL[0], PUT_IN])

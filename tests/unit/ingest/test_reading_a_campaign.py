@@ -14,7 +14,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import as_json, write_json
 from connector_tax.read.figures.words import problem_text
 from connector_tax.read.ingest import CampaignData, read_campaign
-from connector_tax.read.stats.completeness import lost_cells
+from connector_tax.read.stats.completeness import missing_cells
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from analysed import aggregate_json
@@ -361,4 +361,4 @@ def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(
     assert said(data) == (
         f"reference_rates.json: cannot be read, left out: {fault}. Remove it to have it made again."
     )
-    assert lost_cells(data) == []
+    assert missing_cells(data) == []

@@ -143,13 +143,13 @@ def test_a_connector_whose_worker_recorded_nothing_is_not_known_to_take_no_time(
     found = read(tmp_path, SCHEDULER, step(1, 1000), step(2, 2000), connector=True)
     assert np.isnan([found.connector_total_us, found.get_finished_us, found.start_load_kv_us]).all()
     assert found.build_meta_us.tolist() == [10.0, 10.0], "the scheduler was heard"
-    assert found.unheard == ("no_worker",)
+    assert found.hooks_missing == ("no_worker",)
 
 
 def test_a_worker_that_gave_up_before_the_cell_was_not_heard_either(tmp_path: Path) -> None:
     found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), connector=True)
     assert np.isnan(found.connector_total_us).all()
-    assert found.unheard == ("worker_without_rows",)
+    assert found.hooks_missing == ("worker_without_rows",)
 
 
 @pytest.mark.parametrize("silent", ["scheduler", "worker"])
@@ -163,9 +163,9 @@ def test_a_process_that_wrapped_no_hook_was_not_heard(tmp_path: Path, silent: st
     assert np.isnan(found.connector_total_us).all()
     assert np.isnan(found.build_meta_us).all() == (silent == "scheduler")
     assert np.isnan(found.get_finished_us).all() == (silent == "worker")
-    assert found.unheard == (f"{silent}_without_hooks",)
+    assert found.hooks_missing == (f"{silent}_without_hooks",)
 
 
 def test_a_connector_whose_hooks_were_recorded_was_heard(tmp_path: Path) -> None:
     found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), worker(1, 1100, 3.0, 4.0), connector=True)
-    assert (found.unheard, found.connector_total_us.tolist()) == ((), [17.0])
+    assert (found.hooks_missing, found.connector_total_us.tolist()) == ((), [17.0])

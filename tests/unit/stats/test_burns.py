@@ -18,7 +18,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.student import mean_interval
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
-from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
+from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, injected_delays, known_delays_us
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from builders import SMALL, Campaign, campaign_config
@@ -43,7 +43,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[CampaignConfig, 
 
 
 def of(config: CampaignConfig, found: Estimates) -> Burns:
-    value = burns(config, found, RATES, 0.95)
+    value = injected_delays(config, found, RATES, 0.95)
     assert value is not None
     return value
 
@@ -157,13 +157,13 @@ def test_nothing_is_known_of_other_connectors_and_other_engines(
     measured: tuple[CampaignConfig, Found],
 ) -> None:
     config, found = measured
-    assert known_burns_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
-    assert burns(config, found, None, 0.95) is None
+    assert known_delays_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
+    assert injected_delays(config, found, None, 0.95) is None
     for kind in ("vllm", "emulator"):
-        assert burns(with_engine(config, kind=kind), found, RATES, 0.95) is None
+        assert injected_delays(with_engine(config, kind=kind), found, RATES, 0.95) is None
     without_base = tuple(c for c in config.connectors if c.id != "burning_0")
     other = msgspec.structs.replace(config, connectors=without_base)
-    assert burns(other, found, RATES, 0.95) is None
+    assert injected_delays(other, found, RATES, 0.95) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_burn_that_no_step_has_once_is_not_known(extra: Any) -> None:
         "kv_connector": "NixlConnector",
         "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}},
     }
-    assert known_burns_us(with_connectors(plain=None, x=transfer, nixl=real)) == {}
+    assert known_delays_us(with_connectors(plain=None, x=transfer, nixl=real)) == {}
 
 
 @pytest.mark.parametrize("module", ["of_somebody_else", None])
@@ -203,7 +203,7 @@ def test_what_grows_with_the_load_may_be_told_as_nothing() -> None:
 
 def known_of(changed: dict[str, Any]) -> dict[str, float]:
     extra = {"kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
-    return known_burns_us(with_connectors(x={**TEST_CONNECTOR, **extra, **changed}))
+    return known_delays_us(with_connectors(x={**TEST_CONNECTOR, **extra, **changed}))
 
 
 def test_intervals_of_means_hold_the_mean_as_often_as_they_say() -> None:

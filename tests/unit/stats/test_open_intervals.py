@@ -10,7 +10,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import Hypothesis
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.statistics.outcomes import against, grows, inside, told
+from connector_tax.base.statistics.outcomes import against, effect_of, grows, inside
 from connector_tax.read.stats.hypotheses import Evidence, dominated, judge_hypotheses, prior_label
 from connector_tax.read.stats.taxes import Tax, relative, verdict
 
@@ -50,7 +50,7 @@ def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | N
     tax: Any = SimpleNamespace(point=0.3, interval=lambda _: ends)
     prior = prior_label(tax, 0.95) == "prior_revised"
     assert (
-        told(*ends),
+        effect_of(*ends),
         against(0.1, *ends, above="above", below="below"),
         inside((0.05, 0.1), *ends),
         grows(*ends),
@@ -60,7 +60,7 @@ def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | N
 
 
 def test_a_closed_one_is_told() -> None:
-    assert [told(*e) for e in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1))] == [
+    assert [effect_of(*e) for e in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1))] == [
         "tax",
         "gain",
         "no_tax_found",

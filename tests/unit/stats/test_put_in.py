@@ -7,7 +7,7 @@ import numpy as np
 
 from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.put_in import put_in
+from connector_tax.read.stats.put_in import injected_taxes
 from connector_tax.read.stats.taxes import Tax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -38,7 +38,7 @@ def rates(safe: float, load: float) -> ReferenceRatesFile:
 def test_an_interval_holds_the_models_tax_or_not() -> None:
     file = model(("in", 0.25), ("above", 0.45), ("below", 0.1), ("lost", 0.3), ("endless", None))
     chosen = [found("in"), found("above"), found("below"), found("lost", known=False), found("endless")]
-    value = put_in(file, rates(2.0, 4.0), chosen, 0.95)
+    value = injected_taxes(file, rates(2.0, 4.0), chosen, 0.95)
     assert value is not None
     assert {r.config: r.held for r in value.taxes} == {
         "in": True,
@@ -51,7 +51,7 @@ def test_an_interval_holds_the_models_tax_or_not() -> None:
 
 
 def test_one_rate_under_two_names_is_counted_once() -> None:
-    value = put_in(model(("x", 0.3)), rates(2.0, 2.0), [found("x")], 0.95)
+    value = injected_taxes(model(("x", 0.3)), rates(2.0, 2.0), [found("x")], 0.95)
     assert value is not None
     assert [r.reference for r in value.taxes] == ["ref_safe", "ref_load"] and (value.asked, value.held) == (
         1,
@@ -60,11 +60,11 @@ def test_one_rate_under_two_names_is_counted_once() -> None:
 
 
 def test_a_tax_at_another_rate_or_shape_is_not_set_beside_it() -> None:
-    assert put_in(model(("x", 0.3)), rates(2.0, 4.0), [found("x", 4.0)], 0.95).asked == 0  # type: ignore[union-attr]
+    assert injected_taxes(model(("x", 0.3)), rates(2.0, 4.0), [found("x", 4.0)], 0.95).asked == 0  # type: ignore[union-attr]
     other = Tax("x", "ref_safe", "b", spec_of(2.0, 512, 16), "ttft_p90", Estimate(0.3, DRAWS, 80), 80, 80)
-    assert put_in(model(("x", 0.3)), rates(2.0, 4.0), [other], 0.95).asked == 0  # type: ignore[union-attr]
+    assert injected_taxes(model(("x", 0.3)), rates(2.0, 4.0), [other], 0.95).asked == 0  # type: ignore[union-attr]
 
 
 def test_without_a_model_or_rates_there_is_nothing() -> None:
-    assert put_in(None, rates(2.0, 4.0), [found("x")], 0.95) is None
-    assert put_in(model(("x", 0.3)), None, [found("x")], 0.95) is None
+    assert injected_taxes(None, rates(2.0, 4.0), [found("x")], 0.95) is None
+    assert injected_taxes(model(("x", 0.3)), None, [found("x")], 0.95) is None

@@ -104,7 +104,9 @@ def test_the_rehearsals_records_are_heard(
     cell = simulate_cell(spec, EngineModel(costs, connector, max_num_batched_tokens=2048, seed=1), 0)
     path = tmp_path / "engine_step.jsonl"
     path.write_text("\n".join(campaign._step_lines(cell, (costs, connector), kv_transfer_config)) + "\n")
-    assert (read_steps(path, cell.window, connector=True).unheard == ()) == (kv_transfer_config is not None)
+    assert (read_steps(path, cell.window, connector=True).hooks_missing == ()) == (
+        kv_transfer_config is not None
+    )
 
 
 def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
@@ -117,6 +119,6 @@ def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
     log.flush()
     cut(sorted(tmp_path.glob("s.*.jsonl")), 0, 10**9, tmp_path / "share.jsonl")
     whole = CellWindow(0, 0, 10**9, 10**9, True)
-    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).unheard == ()
+    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).hooks_missing == ()
     headers = [json.loads(line) for line in (tmp_path / "share.jsonl").read_text().splitlines()[:2]]
     assert {h["process"] for h in headers} == {"scheduler", "worker"}

@@ -7,8 +7,8 @@ the upper one. What needs the open end is undetermined.
 
 from collections.abc import Callable
 
-from connector_tax.base.documents.aggregate import Outcome, Told
-from connector_tax.base.documents.aggregate import told as told
+from connector_tax.base.documents.aggregate import Effect, Outcome
+from connector_tax.base.documents.aggregate import effect_of as effect_of
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.p_values import p_of
 
@@ -16,9 +16,9 @@ SUPPORTED: Outcome = "supported"
 REFUTED: Outcome = "refuted"
 UNDETERMINED: Outcome = "undetermined"
 NOT_TESTABLE: Outcome = "not testable"
-TAX: Told = "tax"
-GAIN: Told = "gain"
-NO_TAX_FOUND: Told = "no_tax_found"
+TAX: Effect = "tax"
+GAIN: Effect = "gain"
+NO_TAX_FOUND: Effect = "no_tax_found"
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
 Judge = Callable[[float | None, float | None], Outcome]
@@ -44,7 +44,7 @@ def inside(bounds: tuple[float, float], low: float | None, high: float | None) -
 
 def grows(low: float | None, high: float | None) -> Outcome:
     """Return whether a slope with this interval is above zero."""
-    return {TAX: SUPPORTED, GAIN: REFUTED}.get(told(low, high), UNDETERMINED)
+    return {TAX: SUPPORTED, GAIN: REFUTED}.get(effect_of(low, high), UNDETERMINED)
 
 
 def p_of_outcome(
@@ -64,5 +64,5 @@ def p_of_outcome(
         return None
     found = [p_of(estimate, confidence, lambda *ends: judge(*ends) == outcome)]
     if where_a_tax is not None:
-        found.append(p_of(where_a_tax, confidence, lambda *ends: told(*ends) == TAX))
+        found.append(p_of(where_a_tax, confidence, lambda *ends: effect_of(*ends) == TAX))
     return max(p for p in found if p is not None)

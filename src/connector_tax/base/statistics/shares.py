@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
-from connector_tax.base.statistics.outcomes import GAIN, told
+from connector_tax.base.statistics.outcomes import GAIN, effect_of
 from connector_tax.base.statistics.resampling import Floats
 
 
@@ -15,7 +15,7 @@ def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
     assert part.point is not None and whole.point is not None
     if not whole.point:
         return unavailable("zero", both.n)
-    if told(*whole.interval(confidence)) == GAIN:
+    if effect_of(*whole.interval(confidence)) == GAIN:
         return unavailable("no_tax", both.n)
     share = both.estimate(part.point / whole.point, shares(*both.replicates))
     # An end of theirs that is open has its own reason.

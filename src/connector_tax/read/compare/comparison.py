@@ -24,7 +24,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
-from connector_tax.base.statistics.mover import change
+from connector_tax.base.statistics.mover import independent_difference
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.words import (
     blocks_of,
@@ -195,7 +195,7 @@ class Comparison:
         return [c for c in self.asked if c.regression or (c.change is not None and not c.is_unbounded)]
 
     @property
-    def lost(self) -> list[Change]:
+    def missing(self) -> list[Change]:
         """Changes that may be a regression and cannot be computed."""
         return [c for c in self.asked if c.change is None]
 
@@ -219,7 +219,7 @@ class Comparison:
         if self.regressions:
             return 1
         unknown = any(absent.withholds for absent in self.in_neither)
-        missing = (self.lost or self.gone or unknown) and not self.allow_missing
+        missing = (self.missing or self.gone or unknown) and not self.allow_missing
         return 2 if not self.decisive or self.unbounded or missing else 0
 
 
@@ -352,7 +352,7 @@ def _changes(
 def word_of(change: Interval | None, regression: bool) -> str:
     if change is None:
         return "not available"
-    return "worse" if regression else WORDS[change.told]
+    return "worse" if regression else WORDS[change.effect]
 
 
 def _why_not(a: Number, b: Number) -> str:
@@ -367,7 +367,9 @@ def _difference(a: Number, b: Number) -> Interval | None:
     first, second = a.interval, b.interval
     if first is None or second is None:
         return None
-    return Interval(*change((first.point, first.low, first.high), (second.point, second.low, second.high)))
+    return Interval(
+        *independent_difference((first.point, first.low, first.high), (second.point, second.low, second.high))
+    )
 
 
 def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:

@@ -275,13 +275,13 @@ def sentence(c: Comparison) -> str:
     named = {id(x): f"{METRIC_WORDS[x.metric]} of {x.config}" for x in c.changes}
     absent = [x for x in c.in_neither if is_connector(x.config)]
     both = [x for x in absent if len(x.planned_in) == 2]
-    lost: dict[str, list[str]] = {}
-    for x in c.lost:
-        lost.setdefault(x.reason or "", []).append(named[id(x)])
+    missing: dict[str, list[str]] = {}
+    for x in c.missing:
+        missing.setdefault(x.reason or "", []).append(named[id(x)])
     parts = {
         "risen": [f"{named[id(x)]} by {change_text(x)}" for x in c.regressions],
         "unbounded": [f"{named[id(x)]} by {change_text(x)}" for x in c.unbounded],
-        "lost": [f"{listing(names, MOST_NAMED)} ({clean(why)})" for why, names in lost.items()],
+        "lost": [f"{listing(names, MOST_NAMED)} ({clean(why)})" for why, names in missing.items()],
         "in_neither": [f"{x.config} ({clean(x.reason)})" for x in both if not x.skipped],
         "skipped": [x.config for x in both if x.skipped],
         "planned_in_one": [f"{x.config} ({x.planned_in[0]})" for x in absent if len(x.planned_in) == 1],

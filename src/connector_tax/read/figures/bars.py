@@ -28,9 +28,9 @@ from connector_tax.read.figures.style import (
     error_bar,
     finished,
     launches,
-    left_out,
     look_of,
     new_figure,
+    not_shown,
     omitted,
     percent_axis,
     side_by_side,
@@ -132,7 +132,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         [_columns(tax, BAR_COLUMNS) for tax in shown],
         taxes=shown,
-        lists={**launches(shown), "no_bar": missing, **left_out(aggregate, "a", some, taxes=shown)},
+        lists={**launches(shown), "no_bar": missing, **not_shown(aggregate, "a", some, taxes=shown)},
         legend=legend,
     )
 
@@ -152,7 +152,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     """Draw the TTFT tax over prompt and output length, one heatmap per connector (phase B).
 
     A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its
-    own. At Phase A's shape the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
+    own. At Phase A's shape the main tax counts, as in Figure 4, also where Phase B's own cell is missing.
     """
     own = [
         tax
@@ -224,7 +224,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         [_columns(tax, CELL_COLUMNS) for tax in taxes],
         taxes=taxes,
-        lists={"not_available": missing, **left_out(aggregate, "b", order, taxes=taxes)},
+        lists={"not_available": missing, **not_shown(aggregate, "b", order, taxes=taxes)},
         rate_per_s=rates.pop() if len(rates) == 1 else None,
         shape=False,
     )
@@ -260,7 +260,7 @@ def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
 def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour: Any, points: float) -> None:
     """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval
     holds zero."""
-    hatch = HATCHES.get(tax.told) if tax else None
+    hatch = HATCHES.get(tax.effect) if tax else None
     if hatch:
         axes.add_patch(Rectangle((x, y), 1, 1, hatch=hatch, fill=False, edgecolor="#8A8A8A", linewidth=0))
     dark = float(np.dot(colour[:3], (0.299, 0.587, 0.114))) < 0.5
@@ -360,7 +360,7 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         lists={
             **launches(shown),
             "not_split": not_split,
-            **left_out(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
+            **not_shown(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
         },
         legend=legend if any("flags" in stack.parts for stack in every) else legend[1:],
         rate_per_s=at,
@@ -449,7 +449,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         taxes=shown,
         lists={
             **launches(shown),
-            **left_out(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
+            **not_shown(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
         },
         rate_per_s=at,
     )  # fmt: skip

@@ -24,9 +24,9 @@ from connector_tax.read.figures.style import (
     ends_of,
     error_bar,
     finished,
-    left_out,
     look_of,
     new_figure,
+    not_shown,
     omitted,
     plain_log_axis,
     plain_numbers,
@@ -112,7 +112,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         ]
     [axes, *below][-1].set_xlabel(REQUESTED)
     # A configuration without any point has no line, and its cells are named all the same.
-    lost = {
+    missing = {
         c: [rate(cell.rate_per_s) for cell in own if cell not in [drawn for drawn, _ in lines.get(c, ())]]
         for c, own in cells.items()
     }
@@ -129,10 +129,10 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for config, points in lines.items()
         for cell, value in points
     ]
-    lists = {"no_point": [f"{c} at {listing(at, 9)}" for c, at in lost.items() if at]}
+    lists = {"no_point": [f"{c} at {listing(at, 9)}" for c, at in missing.items() if at]}
     n = [cell.n_window for points in lines.values() for cell, _ in points]
     return finished(
-        aggregate, name, figure, rows, n=n, lists={**lists, **left_out(aggregate, "a")}, legend=legend
+        aggregate, name, figure, rows, n=n, lists={**lists, **not_shown(aggregate, "a")}, legend=legend
     )
 
 
@@ -209,7 +209,7 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for cell in cells
     ]
     n = [cell.n_window for cell in cells]
-    return finished(aggregate, name, figure, rows, n=n, lists=left_out(aggregate, "a"), legend=legend)
+    return finished(aggregate, name, figure, rows, n=n, lists=not_shown(aggregate, "a"), legend=legend)
 
 
 # Part -> colour and hatch (which tells them apart in grey) and words; from the connector's own code outwards.
@@ -285,7 +285,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for share, value in zip(shares, own, strict=True)
     ]
     at = reference_rate(aggregate, "ref_safe")
-    lists = left_out(aggregate, "a", curves, rate_per_s=at, every=True)
+    lists = not_shown(aggregate, "a", curves, rate_per_s=at, every=True)
     return finished(
         aggregate,
         name,
@@ -341,7 +341,7 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         rows,
         n=[entries[c].n_steps for c in order],
-        lists={**left_out(aggregate, "a", order, rate_per_s=at), **_saturated_steps(aggregate, order)},
+        lists={**not_shown(aggregate, "a", order, rate_per_s=at), **_saturated_steps(aggregate, order)},
         legend=[
             Patch(facecolor=colour, edgecolor="#FFFFFF", hatch=hatch, label=words)
             for colour, hatch, words in LOOKS.values()

@@ -442,7 +442,7 @@ def saturated(aggregate: Aggregate, taxes: Iterable[TaxRow]) -> Lists:
     return {"saturated": [c for c in aggregate.config_ids if c in found]}
 
 
-def left_out(
+def not_shown(
     aggregate: Aggregate,
     phase: str,
     drawn: Collection[str] | None = None,

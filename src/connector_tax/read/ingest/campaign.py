@@ -110,7 +110,7 @@ class CampaignData:
         found: dict[str, Settings] = {}
         for cell in self.cells():
             # A launch for conversations alone has less: no request comes before them, and so no step record.
-            if (own := cell.document.engine.settings) and not cell.left_out:
+            if (own := cell.document.engine.settings) and not cell.faults:
                 found[cell.config] = {**found.get(cell.config, {}), **own}
         return found
 
@@ -243,10 +243,10 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
 
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
-    problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.left_out]
+    problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.faults]
     # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with
     # faults it is not known.
-    if not cell.left_out and not any(r.status == "ok" for r in cell.requests):
+    if not cell.faults and not any(r.status == "ok" for r in cell.requests):
         problems.append(Problem("no_request_completed", str(folder.path)))
     if cell.steps is not None and cell.steps.torn:
         problems.append(Problem("line_torn", str(folder.engine_step)))
@@ -292,7 +292,7 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
             return cell
         fault = Problem("not_comparable", names=tuple(differing))
         problems.append(Problem("cell_left_out", str(run.folder.cells / cell.cell_id), because=fault))
-        return replace(cell, left_out=(*cell.left_out, fault))
+        return replace(cell, faults=(*cell.faults, fault))
 
     return [replace(run, cells=tuple(judged(run, cell) for cell in run.cells)) for run in runs]
 

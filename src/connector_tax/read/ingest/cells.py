@@ -121,7 +121,7 @@ class CellData:
     """One finished cell.
 
     Attributes:
-        left_out: why the files keep it out of the statistics; each also stands in ``problems``.
+        faults: why the files keep it out of the statistics; each also stands in ``problems``.
         off: evidence that its connector was off.
         steps: read when asked for, one cell at a time, since they are large; None where there are none.
     """
@@ -135,7 +135,7 @@ class CellData:
     requests: list[RequestRecord]
     samples: Samples
     steps: StepRecords | None
-    left_out: tuple[Problem, ...] = ()
+    faults: tuple[Problem, ...] = ()
     off: tuple[Problem, ...] = ()
 
     @property
@@ -150,13 +150,13 @@ class CellData:
     @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
-        return not self.left_out and self.document.verdict == "valid"
+        return not self.faults and self.document.verdict == "valid"
 
     @property
     def reasons(self) -> tuple[Problem, ...]:
         """Why it may not: what was found while it was measured comes first."""
         measured = (Problem("invalid", detail=reason) for reason in self.document.reasons)
-        return (*measured, *self.off, *self.left_out)
+        return (*measured, *self.off, *self.faults)
 
 
 def read_cell_data(
@@ -195,7 +195,7 @@ def read_cell_data(
             requests=requests,
             samples=read_samples(folder.metrics, document.window),
             steps=records,
-            left_out=tuple(faults),
+            faults=tuple(faults),
         )
     except UNREADABLE as error:
         return unread(folder.path, error)

@@ -88,7 +88,7 @@ def with_proofs(
     off_by_log = cache(_off_by_log)  # a launch has many cells
 
     def proved(run: RunFolder, cell: CellData, cells: Sequence[CellData]) -> CellData:
-        if cell.config not in known or cell.left_out:
+        if cell.config not in known or cell.faults:
             return cell
         launch = [c for c in cells if c.document.attempt == cell.document.attempt]
         # A later launch of the run moves the log of its launch away.

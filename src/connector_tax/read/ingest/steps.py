@@ -57,7 +57,7 @@ class StepTable:
         n_empty: steps of the window without a token, which are left out.
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
         torn: the file's last line was cut off.
-        unheard: codes of why hook times are not known though there was a connector; NaN then.
+        hooks_missing: codes of why hook times are not known though there was a connector; NaN then.
     """
 
     began_s: Floats
@@ -75,7 +75,7 @@ class StepTable:
     n_empty: int
     n_unjoined: int
     torn: bool
-    unheard: tuple[Unheard, ...] = ()
+    hooks_missing: tuple[Unheard, ...] = ()
 
     @property
     def n(self) -> int:
@@ -96,7 +96,7 @@ class StepTable:
         found: dict[str, dict[str, Floats]] = {}
         for member, own in columns.items():
             us = self.hooks.us[:, own].sum(axis=1)
-            known = ~np.isnan(us) if not self.unheard else np.zeros(self.n, dtype=np.bool_)
+            known = ~np.isnan(us) if not self.hooks_missing else np.zeros(self.n, dtype=np.bool_)
             found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
         return found
 
@@ -107,7 +107,7 @@ class StepRecords:
 
     Attributes:
         connector: whether the launch had one.
-        n, torn, unheard: as ``StepTable`` has them.
+        n, torn, hooks_missing: as ``StepTable`` has them.
         members: median of what the hooks of each member of the connector took, microseconds; see
             ``StepTable.member_us``.
     """
@@ -117,7 +117,7 @@ class StepRecords:
     connector: bool
     n: int
     torn: bool
-    unheard: tuple[Unheard, ...]
+    hooks_missing: tuple[Unheard, ...]
     members: dict[str, dict[str, float]]
 
     def load(self) -> StepTable:
@@ -135,7 +135,7 @@ def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepReco
         member: {kind: float(np.median(us)) for kind, us in kinds.items()}
         for member, kinds in found.member_us.items()
     }
-    return StepRecords(source, window, connector, found.n, found.torn, found.unheard, members)
+    return StepRecords(source, window, connector, found.n, found.torn, found.hooks_missing, members)
 
 
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
@@ -166,11 +166,11 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     build_meta = floats["build_meta_us"][rows]
     hooks = _hooks(found, rows, worker[3][rows], total)
     all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
-    silent = _silent(found, rows, total) if connector else {}
-    if silent:
+    missing = _missing_hooks(found, rows, total) if connector else {}
+    if missing:
         nothing = np.full(rows.size, np.nan)
-        build_meta = nothing if "scheduler" in silent else build_meta
-        load, finished = (nothing, nothing) if "worker" in silent else (load, finished)
+        build_meta = nothing if "scheduler" in missing else build_meta
+        load, finished = (nothing, nothing) if "worker" in missing else (load, finished)
         all_us = nothing
     return StepTable(
         began_s=(ints["t_ns"][rows] - window.window_start_ns) / NS_PER_S,
@@ -188,11 +188,11 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         n_empty=int(inside.sum() - rows.size),
         n_unjoined=int(np.isnan(total).sum()),
         torn=found.torn,
-        unheard=tuple(silent.values()),
+        hooks_missing=tuple(missing.values()),
     )
 
 
-def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
+def _missing_hooks(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
     """Return the sides whose hook times are missing, with the code of why."""
     if rows.size and np.isnan(total).all():
         return {"worker": "worker_without_rows", **found.unheard}

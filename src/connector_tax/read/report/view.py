@@ -304,7 +304,7 @@ def _row(
         for metric in METRICS
     }
     step = taxes.get((config, "step_p50_us"))
-    values["step"] = _of_tax(step, "change_us", clear=step is not None and step.told == "tax")
+    values["step"] = _of_tax(step, "change_us", clear=step is not None and step.effect == "tax")
     own = next((a for a in aggregate.attribution if a.config == config), None)
     on_cpu = any(a.hooks_cpu_us is not None for a in aggregate.attribution)
     values["hooks_cpu" if on_cpu else "hooks"] = (
@@ -524,7 +524,7 @@ def _multiples(
 
 
 def _shape_tax(tax: TaxRow | None, floor: tuple[float, float] | None) -> Number | None:
-    value = _of_tax(tax, "tax", clear=tax is not None and tax.told == "tax")
+    value = _of_tax(tax, "tax", clear=tax is not None and tax.effect == "tax")
     inside = value is not None and floor is not None and floor[0] <= value.point <= floor[1]
     return replace(value, clear=False) if value is not None and inside else value
 

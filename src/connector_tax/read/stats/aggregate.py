@@ -25,14 +25,14 @@ from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.looks import look_factor
 from connector_tax.read.ingest import CampaignData
 from connector_tax.read.stats.attribution import attribute
-from connector_tax.read.stats.cell_rows import left_out, measured, missing_hooks
+from connector_tax.read.stats.cell_rows import cell_row, measured_row, missing_hooks
 from connector_tax.read.stats.cells import Estimates, estimate_cells
 from connector_tax.read.stats.completeness import (
     absent_configs,
     config_states,
     failed_runs,
     judge_criteria,
-    lost_cells,
+    missing_cell_problems,
     missing_cells,
     missing_repeats,
 )
@@ -45,18 +45,18 @@ from connector_tax.read.stats.main_taxes import launch_taxes, main_at, main_taxe
 from connector_tax.read.stats.observer import observer_effect
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.provenance import provenance
-from connector_tax.read.stats.put_in import burns, put_in
+from connector_tax.read.stats.put_in import injected_delays, injected_taxes
 from connector_tax.read.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.read.stats.repeats import headline_taxes, host_drift, outlook, rates_of_blocks, repeats
 from connector_tax.read.stats.taxes import (
     METRICS,
     NEITHER,
-    LostCell,
+    MissingCell,
     Tax,
     difference,
-    lost_taxes,
     no_ttft_tax,
     taxes_of,
+    taxes_of_missing,
 )
 
 REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
@@ -72,11 +72,11 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     estimates = {
         e.cell.key: e for e in estimate_cells(usable, config.seed, draws, each, confidence=confidence)
     }
-    absent, lost = absent_configs(data), lost_cells(data)
+    absent, missing = absent_configs(data), missing_cells(data)
     no_ttft = no_ttft_tax(config.connectors)
     outputs = compare_outputs(data)
     no_tax = other_computations(outputs)
-    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
+    taxes = _taxes(estimates, rates, [c for c in missing if c.config not in absent], no_ttft, no_tax)
     blocks = repeats(estimates, rates, confidence, no_ttft, no_tax)
     one_launch = launch_taxes(taxes, rates, config.phase_a_shape)
     rng = stream(config.seed, "repeats")
@@ -103,9 +103,11 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         source=made.measured_on,
         step_timing_available=no_steps is None,
         step_timing_reason=no_steps,
-        configs=config_states(data, absent, lost),
+        configs=config_states(data, absent, missing),
         cells=tuple(
-            left_out(c) if (own := estimates.get(c.key)) is None else measured(own, saturation, confidence)
+            cell_row(c)
+            if (own := estimates.get(c.key)) is None
+            else measured_row(own, saturation, confidence)
             for c in data.cells()
         ),
         saturation={i: saturation[i].document for i in config.connector_ids if i in saturation},
@@ -122,14 +124,14 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         power=tuple(outlook(one_launch, blocks, confidence)),
         observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
-        put_in=put_in(data.put_in, rates, chosen, confidence),
-        burns=burns(config, estimates, rates, confidence),
+        put_in=injected_taxes(data.put_in, rates, chosen, confidence),
+        burns=injected_delays(config, estimates, rates, confidence),
         amplification=_amplification(chosen, taxes, config, rates),
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),
         criteria=tuple(judge_criteria(data, verdicts)),
         problems=(
-            *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts),
+            *(*failed_runs(data), *data.problems, *missing_cell_problems(data, missing), *doubts),
             *(*missing_repeats(data, absent, at_safe), *missing_hooks(data)),
         ),
     )
@@ -172,11 +174,11 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
 def _taxes(
     estimates: Estimates,
     rates: ReferenceRatesFile | None,
-    lost: list[LostCell],
+    missing: list[MissingCell],
     no_ttft: dict[str, str],
     no_tax: dict[str, str],
 ) -> list[Tax]:
-    """Return the taxes of every cell of Phases A to C; a lost one, and one of another computation than
+    """Return the taxes of every cell of Phases A to C; a missing one, and one of another computation than
     plain's, has taxes with a reason.
 
     Without those a mean over lengths would be one over the lengths that are left.
@@ -188,10 +190,10 @@ def _taxes(
         plain = estimates.get(("plain", phase, cell_id))
         for reference in _references(config, phase, own.cell.spec, rates):
             found += taxes_of(own, plain, reference, no_ttft.get(config), no_tax.get(config))
-    for cell in lost:
+    for cell in missing:
         plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
         for reference in _references(cell.config, cell.phase, cell.spec, rates):
-            found += lost_taxes(cell, plain, reference)
+            found += taxes_of_missing(cell, plain, reference)
     return found
 
 

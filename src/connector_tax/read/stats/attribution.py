@@ -31,7 +31,7 @@ from connector_tax.base.statistics.bootstrap import (
     step_block_length,
 )
 from connector_tax.base.statistics.laws import student_quantile
-from connector_tax.base.statistics.outcomes import GAIN, TAX, told
+from connector_tax.base.statistics.outcomes import GAIN, TAX, effect_of
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
 from connector_tax.read.stats.taxes import difference, verdict
@@ -108,8 +108,8 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
 
     # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree
     # with those of the difference.
-    low = _last(point, -1, lambda share: told(*rest(share)) != TAX)
-    high = _last(point, 1, lambda share: told(*rest(share)) != GAIN)
+    low = _last(point, -1, lambda share: effect_of(*rest(share)) != TAX)
+    high = _last(point, 1, lambda share: effect_of(*rest(share)) != GAIN)
     return Quantity(
         point=point, low=low, high=high, n=whole.n, reason="open_share" if None in (low, high) else None
     )

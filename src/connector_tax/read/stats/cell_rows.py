@@ -35,7 +35,7 @@ from connector_tax.read.stats.taxes import METRICS
 def flags_of(cell: CellData) -> list[str]:
     """Return the flags of ``cell.json``, and those that follow from its samples and step records."""
     found = [*cell.document.flags, *host_flags(cell.samples.host)]
-    without_hooks = cell.steps is not None and cell.steps.unheard
+    without_hooks = cell.steps is not None and cell.steps.hooks_missing
     return [*found, FLAG] if without_hooks and FLAG not in found else found
 
 
@@ -44,7 +44,7 @@ def missing_hooks(data: CampaignData) -> list[Problem]:
     found = []
     for config in data.config.connector_ids:
         steps = [c.steps for c in data.cells() if c.config == config and c.steps is not None]
-        for code, n in Counter(code for own in steps for code in own.unheard).items():
+        for code, n in Counter(code for own in steps for code in own.hooks_missing).items():
             found.append(
                 Problem(
                     "hooks_unknown", config, numbers={"cells": n, "of": len(steps)}, because=Problem(code)
@@ -53,7 +53,7 @@ def missing_hooks(data: CampaignData) -> list[Problem]:
     return found
 
 
-def left_out(cell: CellData) -> Cell:
+def cell_row(cell: CellData) -> Cell:
     """Return the entry in ``cells`` of a cell that no statistics use; every other entry has its fields,
     too."""
     return Cell(
@@ -70,7 +70,7 @@ def left_out(cell: CellData) -> Cell:
     )
 
 
-def measured(
+def measured_row(
     estimates: CellEstimates, saturation: Mapping[str, Saturation], confidence: float
 ) -> MeasuredCell:
     """Return the entry in ``cells`` of a cell that statistics use."""
@@ -86,7 +86,7 @@ def measured(
         for name in LATENCIES
     )
     return MeasuredCell(
-        **msgspec.structs.asdict(left_out(cell)),
+        **msgspec.structs.asdict(cell_row(cell)),
         n_window=summary.n_window,
         n_ok=summary.n_ok,
         n_dropped=dropped,

@@ -315,7 +315,7 @@ def _steps(
         kinds[name] = StepsOfKind(n=int(chosen.size), **percentiles(found, confidence))
     every: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
     known = {name: values for name, own in every.items() if (values := own[~np.isnan(own)]).size}
-    nothing = unavailable("hooks_unknown" if table.unheard else "no_time")
+    nothing = unavailable("hooks_unknown" if table.hooks_missing else "no_time")
     columns: Percents = {(name, q): nothing for name in STEP_COLUMNS for q in STEP_PERCENTILES}
     columns |= _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, wide, step_block_length(table.n), {})
     by_name = {name: {q: columns[name, q] for q in STEP_PERCENTILES} for name in STEP_COLUMNS}

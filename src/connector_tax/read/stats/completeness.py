@@ -26,10 +26,10 @@ from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest import CampaignData, RunData
 from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, is_nixl
 from connector_tax.read.stats.launches import MIN_BLOCKS, Launches, complete_blocks, plain_failed
-from connector_tax.read.stats.taxes import LostCell
+from connector_tax.read.stats.taxes import MissingCell
 
 
-def lost_cells(data: CampaignData) -> list[LostCell]:
+def missing_cells(data: CampaignData) -> list[MissingCell]:
     """Return the planned cells without a number, in the order of the plan."""
     config = data.config
     rates = None if data.reference_rates is None else data.reference_rates.rates
@@ -44,13 +44,13 @@ def lost_cells(data: CampaignData) -> list[LostCell]:
             ended = {c.cell_id for c in run.cells if c.window.overloaded}
             planned = until_overload(config, planned, lambda cell, ended=ended: cell.cell_id in ended)  # type: ignore[misc]
         for spec in planned:
-            why = _why_lost(data, run, spec.cell_id)
+            why = _why_missing(data, run, spec.cell_id)
             if why is not None:
-                found.append(LostCell(connector, phase, spec, *why))
+                found.append(MissingCell(connector, phase, spec, *why))
     return found
 
 
-def _why_lost(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
+def _why_missing(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
     """Return the code, and whether a problem names it already; None of a cell that counts."""
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
     if cell is not None:
@@ -76,12 +76,12 @@ def failed_runs(data: CampaignData) -> list[Problem]:
     ]
 
 
-def missing_cells(data: CampaignData, lost: list[LostCell]) -> list[Problem]:
+def missing_cell_problems(data: CampaignData, missing: list[MissingCell]) -> list[Problem]:
     """Name the cells that nothing else names, a problem per run."""
     found = []
     for run in data.runs:
         place = run.folder.connector_id, run.folder.phase
-        if own := tuple(c.spec.cell_id for c in lost if (c.config, c.phase) == place and not c.named):
+        if own := tuple(c.spec.cell_id for c in missing if (c.config, c.phase) == place and not c.named):
             found.append(Problem("cells_missing", _relative(data, run), own))
     return found
 
@@ -141,14 +141,14 @@ def _why_absent(data: CampaignData, config: str) -> Problem:
 
 
 def config_states(
-    data: CampaignData, absent: dict[str, Problem], lost: list[LostCell]
+    data: CampaignData, absent: dict[str, Problem], missing: list[MissingCell]
 ) -> dict[str, ConfigState]:
     """Return ``configs`` of ``aggregate.json``."""
     decisions = data.decisions
     found = {}
     for connector in data.config.connectors:
         i = connector.id
-        status, reason = _status(data, i, absent.get(i), [c for c in lost if c.config == i])
+        status, reason = _status(data, i, absent.get(i), [c for c in missing if c.config == i])
         found[i] = ConfigState(
             label=connector.label,
             status=status,
@@ -170,7 +170,7 @@ def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
 
 
 def _status(
-    data: CampaignData, config: str, absent: Problem | None, lost: list[LostCell]
+    data: CampaignData, config: str, absent: Problem | None, missing: list[MissingCell]
 ) -> tuple[ConfigStatus, Problem | None]:
     """Return word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     if config in data.skipped:
@@ -189,7 +189,7 @@ def _status(
         return "partial", Problem("phase_unfinished" if first in runs else "phase_missing", first)
     if absent is not None:
         return "failed", absent
-    why: dict[str, Problem | None] = {f"{c.phase}/{c.spec.cell_id}": None for c in lost}
+    why: dict[str, Problem | None] = {f"{c.phase}/{c.spec.cell_id}": None for c in missing}
     for cell in (c for run in runs.values() for c in run.cells if not c.usable):
         why[f"{cell.phase}/{cell.cell_id}"] = next(iter(cell.reasons), None)
     if why:
@@ -268,7 +268,7 @@ def _answered(
     verdicts: list[Hypothesis],
     words: dict[Outcome, CriterionWord] = NUMBERS,
 ) -> CriterionOutcome:
-    """Judge a criterion about hypotheses: not met where an answer was lost, undetermined where the campaign
+    """Judge a criterion about hypotheses: not met where an answer is missing, undetermined where the campaign
     could not give one."""
     outcome = words.get(verdicts[0].outcome, "undetermined")
     if missing := [v for v in verdicts if v.outcome == NOT_TESTABLE]:

@@ -56,11 +56,11 @@ def _row(
     word: RowVerdict
     if not known:
         word = _without_number(aggregate, config, reason)
-    elif any(t.told == TAX for t in beyond.values()):
+    elif any(t.effect == TAX for t in beyond.values()):
         word = "tax"
     elif beyond:
         word = "gain"
-    elif any(t.told in (TAX, GAIN) for t in known.values()):
+    elif any(t.effect in (TAX, GAIN) for t in known.values()):
         word = "noise"
     elif missing or any(_is_open(t) for t in known.values()):
         word = "open"
@@ -70,7 +70,7 @@ def _row(
     return ConnectorRow(
         config=config,
         verdict=word,
-        clear=tuple(m for m in METRICS if m in beyond and beyond[m].told == word),
+        clear=tuple(m for m in METRICS if m in beyond and beyond[m].effect == word),
         reason=reason,
         marks=tuple(m for m in MARKS if m in found),
     )
@@ -78,7 +78,7 @@ def _row(
 
 def _is_beyond(tax: TaxRow, floor: NoiseFloor | None) -> bool:
     """Whether its interval excludes zero and plain against itself does not reach its estimate."""
-    if tax.told not in (TAX, GAIN) or tax.point is None:
+    if tax.effect not in (TAX, GAIN) or tax.point is None:
         return False
     return floor is None or not floor.low <= tax.point <= floor.high
 
@@ -113,9 +113,9 @@ def _reason(aggregate: Aggregate, config: str) -> Reason:
         return Reason(code="no_reference_rate", subject=PLAIN)
     if _answers_differ(aggregate, config):
         return Reason(code="answers_differ", subject=config)
-    for lost in aggregate.failed_blocks:
-        if lost.reference == "ref_safe" and lost.config in (config, PLAIN):
-            return Reason(code="requests_failed", subject=lost.config)
+    for block in aggregate.failed_blocks:
+        if block.reference == "ref_safe" and block.config in (config, PLAIN):
+            return Reason(code="requests_failed", subject=block.config)
     at = aggregate.reference_rates.ref_safe_per_s
     for side in (config, PLAIN):
         cells = [c for c in aggregate.cells if (c.config, c.phase, c.rate_per_s) == (side, "a", at)]

@@ -392,7 +392,7 @@ def _trend(
         return _not_testable(hypothesis, config, _why_no_trend(evidence, config, trend))
     slope = trend.slope_per_doubling()
     direction = trend.direction()
-    doubts: list[Conclusion] = ["lengths_missing"] if trend.lost else []
+    doubts: list[Conclusion] = ["lengths_missing"] if trend.missing else []
     doubts += [direction] if direction != RISING else []
     outcome = grows(*slope.interval(evidence.confidence))
     if outcome == SUPPORTED and doubts:
@@ -423,7 +423,7 @@ def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[
         return [Missing("no_phase_b" if config in evidence.members else "not_in_campaign", config)]
     if len(trend.by_length) == 1:
         return [Missing("one_length", config)]
-    return [Missing(why, f"{trend.by_length[k].subject or config}, {k}") for k, why in trend.lost.items()]
+    return [Missing(why, f"{trend.by_length[k].subject or config}, {k}") for k, why in trend.missing.items()]
 
 
 def _untestable(

@@ -41,7 +41,7 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
     B's or B''s of that rate and shape.
 
     A cell that counts and has no number, since requests failed, stays with that reason: another launch in
-    which none did would flatter. So does a lost one that no other replaces.
+    which none did would flatter. So does a missing one that no other replaces.
 
     Args:
         shape: Phase A's.
@@ -58,7 +58,7 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
                 key = (tax.config, name, tax.rate_per_s, tax.metric)
                 if phase == "a" and tax.reference != name:
                     continue
-                if key not in best or (best[key].lost and not tax.lost):
+                if key not in best or (best[key].cell_missing and not tax.cell_missing):
                     best[key] = replace(tax, reference=name)
     return [*_steps_of_one_launch(best, taxes).values()]
 
@@ -66,14 +66,19 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
     """Return ``best``, with both parts of the launch whose median step they are parts of.
 
-    Each may be known where the step is not, hooks without plain's cell, or be lost where it is known, in a
+    Each may be known where the step is not, hooks without plain's cell, or be missing where it is known, in a
     launch that recorded no hooks.
     """
     measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
     found = dict(best)
     for (config, name, rate, metric), part in best.items():
         step = best.get((config, name, rate, "step_p50_us"))
-        if metric in PARTS_OF_A_STEP and step is not None and not step.lost and step.phase != part.phase:
+        if (
+            metric in PARTS_OF_A_STEP
+            and step is not None
+            and not step.cell_missing
+            and step.phase != part.phase
+        ):
             own = measured[config, step.phase, step.spec.cell_id, metric]
             found[config, name, rate, metric] = replace(own, reference=name)
     return found
@@ -139,7 +144,7 @@ def _without_number(
             if (
                 asked
                 and place == [block.rate_per_s, block.metric]
-                and (own.estimate.point is not None or own.lost)
+                and (own.estimate.point is not None or own.cell_missing)
             ):
                 subject = "" if block.config == config else block.config
                 estimate = unavailable(block.reason, own.estimate.n, subject)

@@ -25,7 +25,7 @@ from connector_tax.read.stats.launches import MIN_BLOCKS, headline_shape, is_hea
 from connector_tax.read.stats.taxes import Tax
 
 
-def put_in(
+def injected_taxes(
     found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
 ) -> PutIn | None:
     """Compare the main taxes at the reference rates with the model's; None where no injected tax is known."""
@@ -74,12 +74,12 @@ FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 Pair = tuple[CellEstimates, CellEstimates]
 
 
-def burns(
+def injected_delays(
     config: CampaignConfig, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
     """Compare the test connectors' delays with what was measured; None on another engine, without test
     connectors, and without one that has no delay."""
-    known = known_burns_us(config)
+    known = known_delays_us(config)
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
         return None
@@ -110,7 +110,7 @@ def burns(
     return Burns(base=base, asked=len(held), held=sum(held), rows=tuple(rows))
 
 
-def known_burns_us(config: CampaignConfig) -> dict[str, float]:
+def known_delays_us(config: CampaignConfig) -> dict[str, float]:
     """Return test connector -> its delay in every step, on a virtual GPU alone, of those that have no other
     delay."""
     if config.engine.kind != "virtual_gpu":

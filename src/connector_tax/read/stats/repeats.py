@@ -287,7 +287,7 @@ def _drawn_jointly(
     """Return the means of log ratios, shape (blocks, configurations), with draws from their multivariate t.
 
     Args:
-        table: NaN where a configuration lost a block; it keeps the others.
+        table: NaN where a configuration has no number in a block; it keeps the others.
         shared: an error of each mean beside that of its blocks, one and the same draw for all, shape
             (configurations,).
     """

@@ -23,7 +23,7 @@ from connector_tax.base.documents.aggregate import (
     TaxRow,
     TaxVerdict,
     Unit,
-    told,
+    effect_of,
 )
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import ConnectorSpec
@@ -55,7 +55,7 @@ NEITHER: AnyReference = "neither"
 
 
 @dataclass(frozen=True, slots=True)
-class LostCell:
+class MissingCell:
     """A planned cell of a run that began, without a number in the statistics.
 
     Attributes:
@@ -77,11 +77,11 @@ class Tax:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
         n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller
             of the two.
-        overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing,
+        overloaded: which of the two sides was saturated (``own``, ``plain``); such a tax holds queueing,
             and a median step that has moved to another mixture of steps.
-        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or
-            its steps were not recorded: another launch may say what this one did not. A cell of which
-            requests failed, or that was overloaded, has said it.
+        cell_missing: whether it has no number since a cell, its own or plain's, is missing, damaged or
+            invalid, or its steps were not recorded, so that another launch may have one. A cell of which
+            requests failed, or that was overloaded, is not missing.
         phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks
             for it.
         n_blocks: over how many blocks of launches; 1 where one launch measured it. Over blocks the place is
@@ -97,7 +97,7 @@ class Tax:
     n: int
     n_plain: int
     overloaded: tuple[Side, ...] = ()
-    lost: bool = False
+    cell_missing: bool = False
     phase_averaged: Estimate | None = None
     averaged_blocks: int = 1
     n_blocks: int = 1
@@ -163,7 +163,7 @@ class Tax:
 
 def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
     """Return what the interval says of zero, or ``unavailable``."""
-    return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
+    return "unavailable" if estimate.point is None else effect_of(*estimate.interval(confidence))
 
 
 def no_ttft_tax(connectors: Iterable[ConnectorSpec]) -> dict[str, str]:
@@ -202,26 +202,28 @@ def taxes_of(
             n_plain=_n(metric, None if metric == HOOKS else plain),
             # Plain has no hooks, so a connector's are of its own cell alone.
             overloaded=tuple(side for side in overloaded if side == "own" or metric != HOOKS),
-            lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
+            cell_missing=estimate.point is None
+            and no_tax is None
+            and (plain is None or metric in STEP_METRICS),
             phase_averaged=_averaged(own, plain) if metric == "ttft_p90" else None,
         )
         found.append(tax)
     return found
 
 
-def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyReference) -> list[Tax]:
+def taxes_of_missing(cell: MissingCell, plain: CellEstimates | None, reference: AnyReference) -> list[Tax]:
     """Return the taxes of a cell that was planned and does not count, each with the reason."""
     return [
         Tax(
-            config=lost.config,
+            config=cell.config,
             reference=reference,
-            phase=lost.phase,
-            spec=lost.spec,
+            phase=cell.phase,
+            spec=cell.spec,
             metric=metric,
-            estimate=unavailable(lost.reason),
+            estimate=unavailable(cell.reason),
             n=0,
             n_plain=_n(metric, None if metric == HOOKS else plain),
-            lost=True,
+            cell_missing=True,
         )
         for metric in METRICS
     ]

@@ -22,7 +22,7 @@ class Trend:
     """A tax by length.
 
     Attributes:
-        by_length: every length that was planned, in order; a lost one is unavailable, with the reason.
+        by_length: every length that was planned, in order; a missing one is unavailable, with the reason.
         averaged_over: the other lengths behind each of them.
         left_out: other lengths that are in no mean -> lengths without them -> why.
         rates_per_s: length -> the rates that its cells were measured at, in order.
@@ -40,7 +40,7 @@ class Trend:
         return {k: e for k, e in self.by_length.items() if e.point is not None}
 
     @property
-    def lost(self) -> dict[int, str]:
+    def missing(self) -> dict[int, str]:
         return {k: e.reason or "unavailable" for k, e in self.by_length.items() if e.point is None}
 
     def direction(self) -> Conclusion:
@@ -82,10 +82,10 @@ def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
     """Average over the other lengths that are there at every length; as many lengths as possible are kept,
     then others."""
     calm = _trend(grid, lambda tax: not _why_not(tax) and not tax.overloaded)
-    if not queueing_allowed or not calm.lost:
+    if not queueing_allowed or not calm.missing:
         return calm
     queued = _trend(grid, lambda tax: not _why_not(tax))
-    return queued if len(queued.lost) < len(calm.lost) else calm
+    return queued if len(queued.missing) < len(calm.missing) else calm
 
 
 def _why_not(tax: Tax) -> str:
@@ -105,7 +105,9 @@ def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
         if k in kept:
             means[k] = _mean([grid[k, o].estimate for o in common])
         else:
-            means[k] = unavailable("no_common_length") if there[k] else _lost(grid.get((k, others[0])))
+            means[k] = (
+                unavailable("no_common_length") if there[k] else _without_number(grid.get((k, others[0])))
+            )
     left_out = {
         o: {k: _reason(grid.get((k, o))) for k in kept or there if o not in there[k]}
         for o in others
@@ -138,7 +140,7 @@ def _reason(tax: Tax | None) -> str:
     return "no_cell" if tax is None else _why_not(tax) or "overloaded"
 
 
-def _lost(tax: Tax | None) -> Estimate:
+def _without_number(tax: Tax | None) -> Estimate:
     """Return why a length has no number, with plain as the subject where it is plain's."""
     if tax is None:
         return unavailable("no_cell")

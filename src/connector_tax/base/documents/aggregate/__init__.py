@@ -85,6 +85,7 @@ from connector_tax.base.documents.aggregate.values import (
     Bounds,
     Conclusion,
     ConfigStatus,
+    Effect,
     Ends,
     HypothesisId,
     Interval,
@@ -98,8 +99,7 @@ from connector_tax.base.documents.aggregate.values import (
     Scalar,
     TaxPart,
     TaxVerdict,
-    Told,
     Unit,
     closed,
-    told,
+    effect_of,
 )
