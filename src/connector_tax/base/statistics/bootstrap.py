@@ -79,7 +79,7 @@ ENOUGH_FOR_LENGTH = 5_000
 FEWEST_BLOCKS = 3
 # Politis and White's rule looks at some ten lags.
 FEWEST_FOR_LENGTH = 20
-# Of p: for less, confidence is so near one that too few of its digits are left.
+# The smallest p: below it confidence is so near one that too few of its digits are left.
 LEAST_P = 1e-9
 
 # (observations, draws, generator, block length) -> where blocks begin, shape (blocks, draws).

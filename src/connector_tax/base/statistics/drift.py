@@ -13,7 +13,7 @@ MIN_POINTS = 3
 # Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says
 # nothing of the whole.
 MOST_LONGER = 3.0
-# Of what a line leaves open, for p: points that lie on the line leave nothing.
+# The least share that a line leaves unexplained, for p: points that lie on the line leave nothing.
 LEAST_LEFT = 1e-20
 
 

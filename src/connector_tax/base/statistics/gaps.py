@@ -18,7 +18,7 @@ from connector_tax.base.statistics.resampling import Floats, counts_of, draw_sta
 
 # Gaps are counted in bins whose edges are quantiles of all of them, closer together towards the top.
 LOWER_BINS, UPPER_BINS = 1000, 1000
-# Of fewer, resamples may lie on one side of the percentile of all gaps.
+# With fewer, resamples may lie on one side of the percentile of all gaps.
 FEWEST_ANSWERS = 10
 
 

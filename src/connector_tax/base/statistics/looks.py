@@ -14,7 +14,7 @@ import numpy as np
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.laws import normal_quantile
 
-# Of the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
+# Seeds the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
 SEED = 20260526
 
 

@@ -17,8 +17,8 @@ FEWEST_RANDOM = 50
 
 
 def queue_grows(waiting: Sequence[float]) -> bool:
-    """Whether more than one request waits at the end, and more than at the beginning: medians of the last and
-    first third.
+    """Return whether more than one request waits at the end, and more than at the beginning, by the medians
+    of the last and the first third.
 
     Args:
         waiting: samples of the window so far, in time order.
@@ -31,7 +31,7 @@ def queue_grows(waiting: Sequence[float]) -> bool:
 
 
 def queue_stands(waiting: Sequence[float]) -> bool:
-    """Whether more than one request waited at the median of all samples."""
+    """Return whether more than one request waited at the median of all samples."""
     return len(waiting) >= FEWEST_SAMPLES and float(np.median(waiting)) > MAX_WAITING
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from connector_tax.base.statistics.bootstrap import Estimate
 
-# Of p on the scale of its logarithm.
+# Halvings of the range of p, on the log scale.
 HALVINGS = 50
 
 # Whether an interval, from its lower end to its upper one, decides.
@@ -18,7 +18,7 @@ def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | Non
     It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
 
     Args:
-        confidence: of the interval that stands beside it.
+        confidence: of the interval that is printed beside it.
     """
     if not decides(*estimate.interval(confidence)):
         return None

@@ -21,7 +21,7 @@ TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class CommonArrivals:
-    """Draws the blocks of one cell as the other cells of its schedule draw theirs; stands for
+    """Draws the blocks of one cell as the other cells of its schedule draw theirs, in place of
     ``draw_starts``.
 
     Attributes:

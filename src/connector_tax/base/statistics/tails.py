@@ -4,7 +4,7 @@ A queue's worst requests come in busy periods, and 200 requests may hold none of
 what was seen then all lie below the truth. So the upper end is Woodruff's (1952): the percentile whose level
 is as far up as the share of requests below it may be wrong, on the logit scale, for as many independent
 requests as there are blocks; and where that level has less than one independent request above it, an
-exponential tail stands for what was not seen, as waiting times have it (Kingman 1964); its mean is that of a
+exponential tail replaces what was not seen, as waiting times have it (Kingman 1964); its mean is that of a
 few values, and so it is drawn out as Pareto's is.
 """
 
@@ -22,7 +22,7 @@ HIGH_FROM = 75.0
 # Blocks are made twice as long as the data ask for; with two thirds of that, 16 queues of 200 and 600
 # requests had their p90 inside in 88 to 100 % of cases, half of them in 95 to 98.
 OF_A_BLOCK = 2 / 3
-# Of an exponent: an end beyond it bounds nothing that anybody asks, and its power would be no number.
+# The largest exponent: an end beyond it bounds nothing that anybody asks, and its power would overflow.
 FARTHEST = 100.0
 # Observations above this share are the tail whose mean excess is taken.
 TAIL_FROM = 0.8

@@ -4,7 +4,7 @@ in front of zero."""
 import math
 from collections.abc import Callable, Sequence
 
-# What sums of floating-point numbers that cancel leave over.
+# The rest that sums of floating-point numbers leave where they cancel.
 NOTHING = 1e-9
 # More digits than a number is known to.
 MOST_SIGNIFICANT = 3

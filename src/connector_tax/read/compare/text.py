@@ -39,7 +39,7 @@ from connector_tax.read.figures.words import (
     with_interval,
 )
 
-# What taxes depend on beside connector, versions and rate, by its name in ``provenance``.
+# Facts that taxes depend on beside connector, versions and rate, by their names in ``provenance``.
 _ALIKE = (
     *("engine_kind", "model", "arrival", "confidence", "host.cpu", "host.cores"),
     *(
@@ -52,7 +52,7 @@ _ALIKE = (
     *("settings.engine.pin_cpus", "settings.engine.step_timing"),
 )
 _ALIKE_BENEATH = ("engine_args.", "settings.engine.env.")
-# Whose campaign it is, and in which order it ran.
+# These say which campaign it is and in which order it ran, and are not compared.
 _UNASKED = ("config_hash", "created_utc", "order", "cards")
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host.memory_mib"}
@@ -97,7 +97,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
         "engines side by side": str(provenance.engines_at_once),
         "cards, or places without one": str(len(provenance.cards or ()) or 1),
         "comparisons across cards": "some" if provenance.mixed_cards else "none",
-        # What is null or empty is as good as not said.
+        # Null and empty values count as absent.
         **{
             name: text
             for name, text in _facts(side, ()).items()

@@ -57,9 +57,9 @@ BAR = 0.38
 FLOOR = "#E9E9E9"
 GAP = "#B2182B"
 HATCH_OF = {"ref_safe": "", "ref_load": "////"}
-# Of Figure 5, where an interval does not exclude zero.
+# Figure 5's cells whose interval does not exclude zero.
 HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
-# Of the CSV beside each figure; a tax of one launch has no blocks.
+# Columns of the CSV beside each figure.
 BAR_COLUMNS = (
     "config metric reference rate_per_s input_tokens output_tokens phase n_blocks point low high n n_plain"
 )
@@ -245,7 +245,7 @@ def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
 
 
 def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
-    """Return what stands in a cell: the tax, its interval, and where they differ its rate and its blocks."""
+    """Return the text of a cell: the tax, its interval, and where they differ its rate and its blocks."""
     value = tax.interval
     assert value is not None, "a grid has taxes with a number"
     point, low, high = (text.removesuffix(" %") for text in interval_texts(value, no_low="?", no_high="?"))

@@ -38,7 +38,7 @@ from connector_tax.read.figures.words import (
     source_note,
 )
 
-# Of the CSV beside a figure.
+# A row of the CSV beside a figure.
 Row = dict[str, str | int | float | None]
 
 
@@ -369,7 +369,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
 MEASURED = ("measured", "partial")
 # Names in one list.
 MOST_LISTED = 12
-# By code.
+# What a caption lists, by code.
 Lists = Mapping[str, Sequence[str]]
 
 
@@ -465,20 +465,17 @@ def not_shown(
         every: whether plain vLLM belongs in the picture, too.
     """
     status = {c: aggregate.configs[c].status for c in aggregate.config_ids if among is None or c in among}
-    at = {(tax.rate_per_s, tax.shape, blocks_of(tax) or str(tax.phase)) for tax in taxes}
-    over_blocks = {(rate, shape) for rate, shape, which in at if isinstance(which, int)}
+    blocks = {cell.phase for cell in aggregate.cells if cell.phase in ("a", "b") or is_repeat(cell.phase)}
+    at = {
+        (tax.rate_per_s, tax.shape, place)
+        for tax in taxes
+        for place in ([str(tax.phase)] if tax.of_one_launch else blocks)
+    }
     cells = [
         f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
         f"({'; '.join(map(problem_text, cell.reasons)) or label('listed', 'unreadable')})"
         for cell in aggregate.cells
-        if (
-            cell.phase == phase
-            or (cell.rate_per_s, cell.shape, cell.phase) in at
-            or (
-                (cell.rate_per_s, cell.shape) in over_blocks
-                and (cell.phase in ("a", "b") or is_repeat(cell.phase))
-            )
-        )
+        if (cell.phase == phase or (cell.rate_per_s, cell.shape, cell.phase) in at)
         and not isinstance(cell, MeasuredCell)
         and cell.recorded
         and rate_per_s in (None, cell.rate_per_s)

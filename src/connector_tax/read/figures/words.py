@@ -123,7 +123,7 @@ def phase_text(phase: str) -> str:
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:
-    """Return the words of why a number is missing; whose it is stands in front."""
+    """Return the words of why a number is missing; whose it is comes first."""
     said = labels()["missing"].get(reason or "", reason or "")
     return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
 

@@ -25,7 +25,7 @@ from connector_tax.base.units import MOST_NS
 from connector_tax.read.ingest.samples import Samples, read_samples
 from connector_tax.read.ingest.steps import StepRecords, open_steps
 
-# Of the faults of one file, so many are named.
+# How many faults of one file are named.
 SHOWN = 5
 # Whatever a sound writer left of a request is one faulty line at its end.
 MOST_FAULTS = 1000
@@ -73,7 +73,7 @@ def _times_are_there(r: RequestRecord) -> bool:
     return None not in needed and all(v is None or 0 <= v < MOST_NS for v in (*needed, *optional))
 
 
-# What preflight puts into the launch of a matched baseline, once it has seen the other engine.
+# Fields that preflight fills in the launch of a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
 
 
@@ -112,7 +112,7 @@ def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec
     return None
 
 
-# What a file of another form than expected makes its readers raise.
+# The errors that readers raise on a file of another form than expected.
 UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
 
@@ -121,7 +121,7 @@ class CellData:
     """One finished cell.
 
     Attributes:
-        faults: why the files keep it out of the statistics; each also stands in ``problems``.
+        faults: why the files keep it out of the statistics; each is also in ``problems``.
         off: evidence that its connector was off.
         steps: read when asked for, one cell at a time, since they are large; None where there are none.
     """

@@ -42,7 +42,7 @@ MOST_LATE_S = 10.0
 # connector that does nothing 10 us of a decode step. One that was called took some time, however little.
 IDLE_SHARE = 0.25
 LEAST_HOOKS_US = 40.0
-# Of a preflight, which has some hundred steps.
+# A preflight has some hundred steps.
 MOST_PREFLIGHT_BYTES = 64 << 20
 
 

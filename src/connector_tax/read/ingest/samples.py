@@ -85,7 +85,7 @@ def _mean(values: list[float]) -> float | None:
 
 # A counter over time: (t_ns, value) of each sample that has it.
 Counted = tuple[tuple[int, float], ...]
-# Of tokens since the launch and of bytes alike.
+# The largest value that a server counts, be it tokens since the launch or bytes.
 MOST_VALUE = 1e18
 NAMES = ("num_requests_running", "num_requests_waiting", EXTERNAL_QUERIES)
 

@@ -31,9 +31,9 @@ from connector_tax.base.units import MOST_NS
 from connector_tax.read.figures.words import virtual_name
 
 NOT_KNOWN = "-"
-# Of one cell of a table; launch commands have some 2,000.
+# The most characters in one cell of a table; launch commands have some 2,000.
 MOST_CHARACTERS = 10_000
-# Of launch.sh; run/engine/launch.py writes it.
+# The line of launch.sh, which run/engine/launch.py writes.
 AS_IT_RAN = "# As it ran: "
 TITLE = (
     "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs:"
@@ -263,7 +263,7 @@ def _cell(column: str, value: str) -> str:
     text = _one_line(value)
     if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
         code = text.replace("`", "'").replace("|", "\\|")
-        # Of two backslashes before a bar the first would escape the second, and the bar end the cell.
+        # With two backslashes before a bar the first would escape the second, and the bar end the cell.
         return "`" + code.replace("\\\\|", "\\ \\|") + "`"
     return re.sub(r"[\\`*\[\]!|]", r"\\\g<0>", html.escape(text, quote=False))
 

@@ -37,7 +37,7 @@ SCRIPTS = ("page.js", "vendor/uPlot.iife.min.js", "drill.js")
 # saturates.
 SHOWN = (6, 7, 8)
 OF_SATURATION = 3
-# What may stand in a data URI in an attribute as it is.
+# Characters that need no escape in a data URI in an attribute.
 PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
 
 

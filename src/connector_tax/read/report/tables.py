@@ -37,7 +37,7 @@ from connector_tax.read.ingest.connector_on import UNPROVED
 from connector_tax.read.stats.connectors import METRICS
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
-# Unit -> (factor, what stands behind the number, whether a plus stands in front).
+# Unit -> (factor, suffix, whether a positive number has a plus).
 UNITS: dict[Unit, tuple[int, str, bool]] = {
     "tax": (100, "%", True),
     "points": (100, "points", True),
@@ -48,7 +48,7 @@ UNITS: dict[Unit, tuple[int, str, bool]] = {
     "plain": (1, "", False),
     "per_s": (1, "/s", False),
 }
-# Of an axis.
+# The least span of an axis, and the largest number on it.
 SMALLEST, LARGEST = 1e-12, 1e100
 MINUS, OPEN = "\N{MINUS SIGN}", "∞"
 
@@ -160,11 +160,12 @@ def tick(value: float, unit: Unit) -> str:
     return ("+" if signed and value > 0 else "") + text + (" %" if suffix == "%" else "")
 
 
-# What may stand in a cell: text, a number, a count, or nothing.
+# The value of a cell: text, a number, a count, or nothing.
 Value = Number | str | int | None
+Rows = Iterator[Sequence[Value]]
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
 MOST_HOOKS = 6
-# Of a shape: its rate, a connector, its two taxes and that of TTFT with phases averaged out.
+# A shape, its rate, a connector, its two taxes and that of TTFT with phases averaged out.
 Line = tuple[tuple[int, int], float, str, Number | None, Number | None, Number | None]
 
 
@@ -174,7 +175,7 @@ class Table:
     Attributes:
         code: names its title and what is said above it.
         heads: words, with the unit of a column's numbers where all have one.
-        units: of each column, what stands in its head and not behind its numbers.
+        units: of each column, printed in its head and not behind its numbers.
         rows: texts at a row's beginning that the row above has too are left out.
     """
 
@@ -199,7 +200,7 @@ def named(aggregate: Aggregate, config: str) -> str:
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     """Return section -> its tables."""
     blocks = list(dict.fromkeys(b for r in aggregate.repeats for t in r.taxes for b in t.by_block))
-    own: dict[str, dict[str, tuple[Sequence[str], Iterable[Sequence[Value]]]]] = {
+    own: dict[str, dict[str, tuple[Sequence[str], Rows]]] = {
         "causes": {
             "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
             "decomposition": (
@@ -252,9 +253,7 @@ def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
     return _table(aggregate, "lengths", heads, rows)
 
 
-def _table(
-    aggregate: Aggregate, code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]
-) -> list[Table]:
+def _table(aggregate: Aggregate, code: str, heads: Sequence[str], rows: Rows) -> list[Table]:
     """Return it without the columns in which no row has anything; nothing without rows. Connectors and
     metrics are codes in ``rows``."""
     said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
@@ -280,7 +279,7 @@ def _each_once(rows: Sequence[Sequence[Value]]) -> list[Sequence[Value]]:
     return found
 
 
-def _hooks(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _hooks(aggregate: Aggregate) -> Rows:
     """Yield the largest hooks of each connector."""
     for entry in (a for a in aggregate.attribution if is_connector(a.config)):
         for h in [h for h in entry.hooks if round(h.us_per_step, 1) > 0][:MOST_HOOKS]:
@@ -288,13 +287,13 @@ def _hooks(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield entry.config, name(h.hook), bare(h.calls_per_step), *times
 
 
-def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Iterator[Sequence[Value]]:
+def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Rows:
     """Yield the taxes of these names."""
     for row in rows:
         yield row.config, row.metric, *(number(getattr(row, n), "tax") for n in names.split())
 
 
-def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _processes(aggregate: Aggregate) -> Rows:
     """Yield the processes that worked in Phase A's cell at ref_safe."""
     at = reference_rate(aggregate, "ref_safe")
     for config in aggregate.config_ids:
@@ -307,7 +306,7 @@ def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
                 yield config, name(process), *work, bare(memory.get(process))
 
 
-def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _device(aggregate: Aggregate) -> Rows:
     """Yield the worst cell of each configuration."""
     for config in aggregate.config_ids:
         clocks = [c for cell in aggregate.measured(config=config) if (c := cell.device_clock) is not None]
@@ -317,7 +316,7 @@ def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield config, bare(late, "share"), bare(busy, "share"), slack
 
 
-def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _loaded(aggregate: Aggregate) -> Rows:
     """Yield taxes at Phase A's shape and those of Phase B', and why a number is missing."""
     rates = aggregate.reference_rates
     if rates is None or rates.ref_load_per_s == rates.ref_safe_per_s:
@@ -339,7 +338,7 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield config, what, at, *own, *more, "; ".join(dict.fromkeys(why))
 
 
-def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Value]]:
+def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Rows:
     for entry in aggregate.repeats:
         if entry.metric not in METRICS:
             continue
@@ -351,7 +350,7 @@ def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Va
             yield *where, tax.config, number(tax, "tax"), *own
 
 
-def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _drift(aggregate: Aggregate) -> Rows:
     for entry in aggregate.host_drift:
         rate = f"{entry.rate_per_s:g}/s"
         for row in aggregate.repeats:
@@ -364,7 +363,7 @@ def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield rate, label("host", source.source), mean, change, bare(source.p_value)
 
 
-def _conversations(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _conversations(aggregate: Aggregate) -> Rows:
     taxes = {(t.config, t.cell_id, t.metric): t for t in aggregate.taxes if t.phase == "c"}
     for config in aggregate.config_ids:
         for cell in aggregate.measured("c", config):
@@ -373,28 +372,28 @@ def _conversations(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield config, sessions, rate, cell.n_window, bare(cell.prefix_cache_hit_share, "share"), *own
 
 
-def _slopes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _slopes(aggregate: Aggregate) -> Rows:
     for entry in aggregate.growth:
         for slope in entry.slopes:
             both = (number(v, "change_us") for v in (slope.per_1000_cached_blocks, slope.per_running_request))
             yield entry.config, label("growth", slope.quantity), *both
 
 
-def _levels(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _levels(aggregate: Aggregate) -> Rows:
     for entry in aggregate.growth:
         for cell in entry.cells if entry.config != PLAIN else ():
             taxes = (number(cell.p50_taxes.get(m), "tax") for m in ("ttft_p50", "tpot_p50"))
             yield entry.config, bare(cell.cached_blocks), bare(cell.running), *taxes
 
 
-def _burns(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _burns(aggregate: Aggregate) -> Rows:
     for row in aggregate.burns.rows if aggregate.burns is not None else ():
         numbers = bare(row.put_in_us, "us"), number(row.found, "change_us")
         held = label("held", str(row.held).lower())
         yield row.config, row.metric, f"{row.rate_per_s:g}/s", *numbers, held
 
 
-def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _states(aggregate: Aggregate) -> Rows:
     """Yield the configurations of which something is missing."""
     for config, state in aggregate.configs.items():
         if state.status != "measured":
@@ -402,7 +401,7 @@ def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield config, label("status", state.status), why, install
 
 
-def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _outputs(aggregate: Aggregate) -> Rows:
     """Yield launches whose answers were compared; none where all are the same."""
     if any(o.verdict not in ("reference", "same") for o in aggregate.outputs):
         for o in aggregate.outputs:

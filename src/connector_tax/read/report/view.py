@@ -352,7 +352,7 @@ def _answer(rows: Sequence[Row]) -> Answer:
     known = [r for r in rows if any(r.values[m] for m in METRICS)]
     clear_of = [r for r in known if r.verdict != "tax"]
     highs = [v.ends[1] for r in clear_of for m in METRICS if (v := r.values[m]) is not None]
-    # Of a latency without a number nothing is known.
+    # A latency without a number has no bound.
     top = math.inf if any(r.why for r in clear_of) else max(highs, default=math.inf)
     return Answer(
         taxed=[r for r in known if r.verdict == "tax"],

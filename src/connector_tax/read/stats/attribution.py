@@ -39,7 +39,7 @@ from connector_tax.read.stats.taxes import difference, verdict
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
 TRIM = 0.001
-# Of a share: how far out an end is looked for, and how exactly.
+# How far out the ends of a share are searched, and how exactly.
 DOUBLINGS, HALVINGS = 40, 50
 
 

@@ -101,7 +101,7 @@ def costs_of_cells(cells: Sequence[CellData], max_num_batched_tokens: int) -> St
     if len(table) < FEWEST_STEPS:
         return None
     if len({c.spec.input_tokens for c in cells}) == 1:
-        # What a prompt costs and what its tokens cost are then one and the same.
+        # The cost of a prompt and that of its tokens cannot be separated then.
         table[:, 4] = 0.0
     return fit_step_costs(table[:, :5], table[:, 5])
 
@@ -171,7 +171,7 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     own_s = prompt_s.get(shape.input_tokens)
     if most_per_s <= 0 or own_s is None:
         return Capacity("nothing", limits, shape, prompt_s)
-    # What a request takes of an engine that completes that many, less its prompt. It may complete more: then
+    # A request's time on an engine that completes that many, less its prompt. If it could complete more,
     # this is too much, and shapes are measured at lower rates than they could be.
     decode_s = max(0.0, 1 / most_per_s - own_s) / shape.output_tokens
     return Capacity("probe", limits, shape, prompt_s, decode_s=decode_s)

@@ -202,7 +202,7 @@ def _relative(data: CampaignData, run: RunData) -> str:
     return run.folder.path.relative_to(data.root).as_posix()
 
 
-# What the published experiment's six hours are meant for, beside preflight.
+# The phases that the published experiment's six hours are meant for, beside preflight.
 BUDGETED_PHASES = ("a", "b", "b_prime")
 
 
@@ -212,7 +212,7 @@ def _of_run(run: RunData) -> tuple[float, bool]:
     windows: dict[int, list[CellWindow]] = {x.attempt: [] for x in run.launches}
     for cell in run.cells:
         windows.setdefault(cell.document.attempt or 1, []).append(cell.window)
-    # Of a launch that was not timed, from its first cell to its last.
+    # A launch that was not timed counts from its first cell to its last.
     spans = {
         attempt: (max(w.drained_ns for w in own) - min(w.t0_ns for w in own)) / NS_PER_S if own else 0.0
         for attempt, own in windows.items()
@@ -225,7 +225,7 @@ def _of_run(run: RunData) -> tuple[float, bool]:
 NUMBERS: dict[Outcome, CriterionWord] = dict.fromkeys((SUPPORTED, REFUTED, UNDETERMINED), "reported")
 KNOWN: dict[Outcome, CriterionWord] = {SUPPORTED: "met", REFUTED: "met", UNDETERMINED: "undetermined"}
 HOLDS: dict[Outcome, CriterionWord] = KNOWN | {REFUTED: "not met"}
-# What each hypothesis is about, plain aside; of H2 beside one of NIXL's configurations.
+# The configurations that each hypothesis needs beside plain; H2 also needs one of NIXL's.
 NEEDED: dict[HypothesisId, set[str]] = {
     "H1": {MAIN},
     "H2": {MAIN},
@@ -369,7 +369,7 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     evidence += [Problem("phase_took", phase, numbers={"time_s": own}) for phase, own in whole_s.items()]
     if untimed:
         evidence.append(Problem("runs_untimed", numbers={"untimed": untimed, "of": runs}))
-    # What was not timed would only add to the sum.
+    # Untimed runs would only add to the sum.
     outcome: CriterionWord = "undetermined"
     if budgeted_s > 3600 * data.config.analysis.time_budget_h:
         outcome = "not met"

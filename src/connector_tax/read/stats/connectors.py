@@ -77,14 +77,14 @@ def _row(
 
 
 def _is_beyond(tax: TaxRow, floor: NoiseFloor | None) -> bool:
-    """Whether its interval excludes zero and plain against itself does not reach its estimate."""
+    """Return whether its interval excludes zero and plain against itself does not reach its estimate."""
     if tax.effect not in (TAX, GAIN) or tax.point is None:
         return False
     return floor is None or not floor.low <= tax.point <= floor.high
 
 
 def _is_open(tax: TaxRow) -> bool:
-    """Whether an interval that holds zero has an open end, or is so wide that "no tax" would say too much."""
+    """Return whether an interval that holds zero has an open end, or is too wide for "no tax"."""
     return tax.low is None or tax.high is None or tax.high - tax.low > WIDEST
 
 

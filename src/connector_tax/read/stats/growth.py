@@ -41,7 +41,7 @@ HOOKS: tuple[GrowthQuantity, ...] = (
     "start_load_kv_us",
     "connector_total_us",
 )
-# Of decode-only steps: the median of a mixture moves with the mixture, and that with the running requests.
+# Decode-only steps, since the median of a mixture moves with the mixture, and that with running requests.
 STEP: GrowthQuantity = "decode_step_us"
 STEP_TAX: GrowthQuantity = "decode_step_over_plain_us"
 LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}

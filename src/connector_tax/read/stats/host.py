@@ -9,7 +9,7 @@ each cell (``cpu_work_us_mean``) says how slow it was:
 by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over
 four times the median configuration's counts for as much less: waits of a connector that copies differ by more
 than the host does. The slope takes the difference in work out of each block's log ratio. The interval is
-Student's t over blocks, with the slope's own error in it. This stands beside the tax and never in its place:
+Student's t over blocks, with the slope's own error in it. This is shown beside the tax and never replaces it:
 a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
 """
 
@@ -35,7 +35,7 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
-# What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what
+# Stolen time is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what
 # the client may add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks,
 # so 1 % is no rounding.
 CPU_STOLEN_SHARE = 0.01
@@ -110,9 +110,9 @@ def host_changes(
 
 # Fewer launches than parameters and this many say nothing of how far off the slope is.
 MIN_FREEDOM = 3
-# Of the log work between launches, below which there is nothing to take a slope from.
+# The least variance of the log work between launches from which a slope can be taken.
 LEAST_VARIANCE = 1e-12
-# Of a log ratio; see ``AtEqualSpeed.damaged``.
+# The largest log ratio that is no damaged record; see ``AtEqualSpeed.damaged``.
 MOST_LOG = math.log(100)
 # Times the median configuration's variance, beyond which one weighs less: four launches differ by less than
 # that by chance.
@@ -120,7 +120,7 @@ FAR = 4.0
 # Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such
 # slope.
 MOST_ERROR = 0.5
-# Of weights from residuals; they hardly change after the second.
+# Weights from residuals hardly change after the second round.
 ROUNDS = 4
 
 

@@ -161,7 +161,7 @@ def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
 
 # The range in which the replay's tax with Mooncake, 45 %, is kept.
 H1_KEEP = (0.25, 0.60)
-# Of the no-op connector's tax in a connector's.
+# Shares of the no-op connector's tax in a connector's.
 H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 
 

@@ -1,5 +1,5 @@
-"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to
-the block's plains; and launches in which requests failed.
+"""Launches in blocks: each configuration's cell in a block, its log ratio to the block's plains, and launches
+in which requests failed.
 
 A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch
 that is in no block makes no tax over blocks, and counts where its requests failed.

@@ -45,7 +45,7 @@ def other_computations(rows: list[Outputs]) -> dict[str, str]:
 def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
     answers = run.outputs or []
     different = _different(reference, answers)
-    # Of a prompt that plain's first launch did not answer nobody can say that an answer differs.
+    # Nothing differs from an answer that plain's first launch did not give.
     failed = sum("error" in a or "error" in b for a, b in zip(reference, answers, strict=False))
     first = min(different, default=None)
     verdict: OutputsVerdict = "same"

@@ -1,4 +1,4 @@
-"""TTFT with the phase of arrival averaged out, from step records; it stands beside TTFT as measured.
+"""TTFT with the phase of arrival averaged out, from step records; it is shown beside TTFT as measured.
 
 A request waits for the engine's next look at its queue, which begins the next step. Behind Poisson arrivals
 it came at any time since the look before with equal chance, whatever the engine does. So it counts with every

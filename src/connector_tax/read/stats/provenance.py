@@ -14,7 +14,7 @@ from connector_tax.read.ingest import CampaignData
 # Of the config: names and words, what has a place of its own in ``provenance``, and what the analysis does
 # with the numbers.
 ELSEWHERE = ("campaign", "seed", "connectors", "engine", "analysis")
-# Of an engine and of a connector: what goes into the hash of each of their cells (``launch_spec``).
+# The fields of an engine and of a connector that go into the hash of their cells (``launch_spec``).
 ENGINE = ("served_model_name", "extra_args", "env", "model_file", "model_sha256", "step_timing", "pin_cpus")
 CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 

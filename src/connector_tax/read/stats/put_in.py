@@ -70,7 +70,7 @@ METRICS: dict[BurnMetric, tuple[Callable[[CellEstimates], Estimate], float]] = {
 # Codes of why nothing follows from a burn.
 FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 
-# Of one block: a test connector's cell and that of the one that burns nothing.
+# A test connector's cell in one block, and that of the one without a delay.
 Pair = tuple[CellEstimates, CellEstimates]
 
 

@@ -155,7 +155,7 @@ def _growth(point: RatePoint, half: RatePoint | None) -> tuple[float | None, boo
     return growth, growth > MAX_TTFT_GROWTH
 
 
-# Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
+# A configuration that completes less of the lowest rate does not serve, and has no say in the rates.
 LOWEST_SERVED = 0.5
 
 

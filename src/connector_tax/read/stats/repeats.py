@@ -64,7 +64,7 @@ from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric, Tax
 
 POWER = 0.8
 BLOCKS = (3, 5, 10, 20)
-# Of a change of a latency: beyond it the number is none that anybody could use.
+# The largest change of a latency, on the log scale, that is of any use.
 MOST_LOG = math.log(1e6)
 
 

@@ -39,12 +39,12 @@ LATENCIES: dict[AnyLatencyMetric, tuple[Latency, float]] = {
     "tpot_p50": ("tpot_ms", 50.0),
     "tpot_p90": ("tpot_ms", 90.0),
 }
-# Of them, those that a campaign's taxes are stated in.
+# The latencies that a campaign's taxes are stated in.
 LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
     "ttft_p90": LATENCIES["ttft_p90"],
     "tpot_p90": LATENCIES["tpot_p90"],
 }
-# What stands beside ``ttft_p90`` and is no tax of its own.
+# Shown beside ``ttft_p90``; no tax of its own.
 AVERAGED = (phases.NAME, 90.0)
 LaunchMetric = AnyLatencyMetric | Literal["ttft_p90_phase_averaged"]
 # A connector's hooks, per step; plain has none.

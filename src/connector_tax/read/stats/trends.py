@@ -26,7 +26,7 @@ class Trend:
         averaged_over: the other lengths behind each of them.
         left_out: other lengths that are in no mean -> lengths without them -> why.
         rates_per_s: length -> the rates that its cells were measured at, in order.
-        queueing: lengths of which some cell did not keep up.
+        queueing: lengths of which some cell was saturated.
     """
 
     by_length: Mapping[int, Estimate]
