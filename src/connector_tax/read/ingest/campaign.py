@@ -139,9 +139,6 @@ class CampaignData:
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
 
-    def runs_of(self, config: str) -> list[RunData]:
-        return [run for run in self.runs if run.folder.connector_id == config]
-
 
 def read_campaign(
     root: Path,

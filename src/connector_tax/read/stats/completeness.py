@@ -129,7 +129,7 @@ def absent_configs(data: CampaignData) -> dict[str, Problem]:
 
 
 def _why_absent(data: CampaignData, config: str) -> Problem:
-    runs = data.runs_of(config)
+    runs = _runs_of(data, config)
     if config in data.skipped:
         return Problem("skipped", detail=data.decisions[config].reason or "")
     if failed := [run for run in runs if run.status == "failed"]:
@@ -175,7 +175,7 @@ def _status(
     """Return word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
     if config in data.skipped:
         return "skipped", absent
-    runs: dict[str, RunData] = {run.folder.phase: run for run in data.runs_of(config)}
+    runs: dict[str, RunData] = {run.folder.phase: run for run in _runs_of(data, config)}
     failed = [_why_ended(run) for run in runs.values() if run.status == "failed"]
     if failed:
         # With numbers of another phase it is in the figures and has taxes, so it was measured in part.
@@ -196,6 +196,10 @@ def _status(
         name, because = next(iter(why.items()))
         return "partial", Problem("cells_left_out", name, numbers={"cells": len(why)}, because=because)
     return "measured", None
+
+
+def _runs_of(data: CampaignData, config: str) -> list[RunData]:
+    return [run for run in data.runs if run.folder.connector_id == config]
 
 
 def _relative(data: CampaignData, run: RunData) -> str:
@@ -324,7 +328,7 @@ def _not_ended(data: CampaignData) -> list[Problem]:
     preflight skips never is."""
     faults: list[Problem] = []
     for config in data.config.connector_ids:
-        runs = data.runs_of(config)
+        runs = _runs_of(data, config)
         if config not in data.skipped and not any(r.status == "failed" for r in runs):
             missing = {"a", "b", *planned_phases(data, config)} - {r.folder.phase for r in runs}
             faults += [
