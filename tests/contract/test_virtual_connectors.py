@@ -37,7 +37,7 @@ def test_what_copies_kv_there_has_a_stand_in(name: str) -> None:
 def test_the_burns_of_the_test_connectors_are_known() -> None:
     """By the analysis; those of the other campaigns are not."""
     config = load_campaign(ROOT / "config" / f"{PUT_IN}.yaml")
-    assert known_burns_us(config) == {
+    assert known_delays_us(config) == {
         "burning_0": 0.0,
         "burning_200": 200.0,
         "burning_1000": 1000.0,
@@ -45,7 +45,7 @@ def test_the_burns_of_the_test_connectors_are_known() -> None:
     assert config.engine.args["async_scheduling"] is False
     for name in VIRTUAL:
         config = load_campaign(ROOT / "config" / f"{name}.yaml")
-        assert known_burns_us(config) == {}
+        assert known_delays_us(config) == {}
 
 
 def test_the_engines_environment_has_the_lmcache_that_the_stand_in_knows() -> None:

@@ -74,7 +74,7 @@ class Served:
     def ok(self) -> bool:
         """All answered, all hooks heard, and a step in one log is a step in the other, but for those at the window's ends."""
         same = abs(self.table.n - self.device_ms.size) <= 2
-        return 0 < self.asked == self.answered and not self.table.unheard and self.table.n > 0 and same
+        return 0 < self.asked == self.answered and not self.table.hooks_missing and self.table.n > 0 and same
 
     def hooks(self) -> dict[str, float]:
         """Hook -> median microseconds a step, of those that were called at all; NaN where no worker was heard."""
@@ -187,7 +187,7 @@ def words(found: Served, plain: Settings) -> str:
     hooks = (
         f"{np.nanmedian(total):.0f}"
         if np.isfinite(total).any()
-        else ", ".join(found.table.unheard) or "no records"
+        else ", ".join(found.table.hooks_missing) or "no records"
     )
     told = (
         [f"{name.split('.')[-1]} {found.settings.get(name)}" for name in TOLD]

@@ -9,7 +9,7 @@ import msgspec
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_document, shown
-from connector_tax.base.statistics.mover import change
+from connector_tax.base.statistics.mover import independent_difference
 from connector_tax.check.document import Check, Growth, Seen
 from connector_tax.check.request import STEP
 from connector_tax.virtual_time import Bounds, Interval, VirtualTime
@@ -105,5 +105,7 @@ def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
     point = second[0] - first[0]
     if None in (*first, *second):
         return Interval(point, None, None)
-    ends: Any = [change(first, (k * second[0], k * second[1], k * second[2])) for k in (1.0, speed)]
+    ends: Any = [
+        independent_difference(first, (k * second[0], k * second[1], k * second[2])) for k in (1.0, speed)
+    ]
     return Interval(point, min(low for _, low, _ in ends), max(high for *_, high in ends))

@@ -191,7 +191,7 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
         return Level(point, None, None, estimate.n, why)
     # An interval is made wider for what few blocks do not tell, and may reach below what a latency can be.
     low = None if low is None else max(low, 0.0)
-    return Level(point, low, high, estimate.n, reason_text(estimate.why_open(CONFIDENCE)) or None)
+    return Level(point, low, high, estimate.n, reason_text(estimate.quantity(CONFIDENCE).reason) or None)
 
 
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:

@@ -219,9 +219,7 @@ def test_a_compact_bundle_keeps_the_step_records_of_cells_that_do_not_count(
     runs = tuple(
         replace(
             run,
-            cells=tuple(
-                replace(c, left_out=(Problem("file_missing"),)) if c is lost else c for c in run.cells
-            ),
+            cells=tuple(replace(c, faults=(Problem("file_missing"),)) if c is lost else c for c in run.cells),
         )
         for run in found.runs
     )

@@ -125,13 +125,13 @@ def test_a_connector_whose_worker_recorded_nothing_is_not_known_to_take_no_time(
     found = read(tmp_path, SCHEDULER, step(1, 1000), step(2, 2000), connector=True)
     assert np.isnan([found.connector_total_us, found.get_finished_us, found.start_load_kv_us]).all()
     assert found.build_meta_us.tolist() == [10.0, 10.0], "the scheduler was heard"
-    assert found.unheard == ("no_worker",)
+    assert found.hooks_missing == ("no_worker",)
 
 
 def test_a_worker_that_gave_up_before_the_cell_was_not_heard_either(tmp_path: Path) -> None:
     found = read(tmp_path, SCHEDULER, WORKER, step(1, 1000), connector=True)
     assert np.isnan(found.connector_total_us).all()
-    assert found.unheard == ("worker_without_rows",)
+    assert found.hooks_missing == ("worker_without_rows",)
 
 
 @pytest.mark.parametrize("silent", ["scheduler", "worker"])

@@ -68,7 +68,7 @@ def test_an_interval_that_reaches_failures_says_so() -> None:
     found = estimate_percentiles(values, (90.0,), 1000, rng())[90.0]
     assert found.point is not None
     assert found.interval(0.95)[1] is None
-    assert found.to_json(0.95)["reason"] == "reaches_failed"
+    assert found.quantity(0.95).reason == "reaches_failed"
 
 
 def test_no_observations_is_a_reason_not_a_crash() -> None:

@@ -40,7 +40,7 @@ def test_few_answers_have_a_number_and_no_interval(n: int) -> None:
         answers(stream(1, "g"), n), (50.0,), 100, stream(1, "d"), length=1, confidence=0.95
     ).values()
     assert level.point is not None and level.interval(0.95) == (None, None)
-    assert level.why_open(0.95) == "few_answers"
+    assert level.quantity(0.95).reason == "few_answers"
 
 
 @pytest.mark.parametrize("n", [10, 11, 16])

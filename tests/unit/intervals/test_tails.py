@@ -50,8 +50,8 @@ def test_an_end_among_requests_that_did_not_finish_is_unavailable() -> None:
     tail = Tail.of(ordered, 90.0, 1)
     assert tail is not None and math.isinf(tail.upper(0.99))
     estimate = estimate_percentiles(ordered, (90.0,), 200, np.random.default_rng(0), length=1)[90.0]
-    assert estimate.to_json(0.99)["high"] is None
-    assert estimate.to_json(0.99)["reason"] == "reaches_failed"
+    assert estimate.quantity(0.99).high is None
+    assert estimate.quantity(0.99).reason == "reaches_failed"
 
 
 def test_values_that_are_all_the_same_have_no_tail() -> None:

@@ -17,7 +17,7 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
-from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, burns, known_burns_us
+from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, injected_delays, known_delays_us
 
 RATES = ReferenceRatesFile(ref_safe_per_s=2.0, ref_load_per_s=2.0, b_prime_needed=False)
 FOLLOWING = ("hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us")
@@ -148,13 +148,13 @@ def test_nothing_is_known_of_other_connectors_and_other_engines(
     measured: Measured,
 ) -> None:
     config, found = measured
-    assert known_burns_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
-    assert burns(config, found, None, 0.95) is None
+    assert known_delays_us(config) == {"burning_0": 0.0, "burning_200": 200.0, "burning_1000": 1000.0}
+    assert injected_delays(config, found, None, 0.95) is None
     for kind in ("vllm", "emulator"):
-        assert burns(with_engine(config, kind=kind), found, RATES, 0.95) is None
+        assert injected_delays(with_engine(config, kind=kind), found, RATES, 0.95) is None
     without_base = tuple(c for c in config.connectors if c.id != "burning_0")
     other = msgspec.structs.replace(config, connectors=without_base)
-    assert burns(other, found, RATES, 0.95) is None
+    assert injected_delays(other, found, RATES, 0.95) is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_burn_that_no_step_has_once_is_not_known(extra: Any) -> None:
         "kv_connector": "NixlConnector",
         "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}},
     }
-    assert known_burns_us(with_connectors(plain=None, x=transfer, nixl=real)) == {}
+    assert known_delays_us(with_connectors(plain=None, x=transfer, nixl=real)) == {}
 
 
 @pytest.mark.parametrize("module", ["of_somebody_else", None])

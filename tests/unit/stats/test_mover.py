@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from connector_tax.base.statistics.mover import Bounded, change
+from connector_tax.base.statistics.mover import Bounded, independent_difference
 
 
 def test_the_distances_to_the_ends_add_up_in_squares() -> None:
     """0.12 - sqrt(0.04^2 + 0.06^2) and 0.12 + sqrt(0.07^2 + 0.05^2)."""
-    found = change((0.30, 0.25, 0.36), (0.42, 0.38, 0.49))
+    found = independent_difference((0.30, 0.25, 0.36), (0.42, 0.38, 0.49))
     assert found == pytest.approx((0.12, 0.0478890, 0.2060233), abs=1e-7)
 
 
@@ -26,15 +26,20 @@ def test_it_gives_newcombes_interval_for_two_proportions() -> None:
             (p + z * z / (2 * n) + half) / (1 + z * z / n),
         )
 
-    assert change(wilson(48, 80), wilson(56, 70)) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
+    assert independent_difference(wilson(48, 80), wilson(56, 70)) == pytest.approx(
+        (0.2, 0.0524, 0.3339), abs=5e-5
+    )
 
 
 def test_an_end_that_is_unbounded_stays_unbounded() -> None:
     known = (0.3, 0.2, 0.4)
-    assert change(known, (0.5, 0.4, None))[1:] == (pytest.approx(0.2 - math.hypot(0.1, 0.1)), None)
-    assert change(known, (0.5, None, 0.6))[1] is None
-    assert change((0.3, 0.2, None), known)[1:] == (None, pytest.approx(math.hypot(0.1, 0.1)))
-    assert change((0.3, None, 0.4), known)[2] is None
+    assert independent_difference(known, (0.5, 0.4, None))[1:] == (
+        pytest.approx(0.2 - math.hypot(0.1, 0.1)),
+        None,
+    )
+    assert independent_difference(known, (0.5, None, 0.6))[1] is None
+    assert independent_difference((0.3, 0.2, None), known)[1:] == (None, pytest.approx(math.hypot(0.1, 0.1)))
+    assert independent_difference((0.3, None, 0.4), known)[2] is None
 
 
 def resampled(chance: np.random.Generator, truth: float, spread: float, n: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from specs import spec_of
 
 from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.put_in import put_in
+from connector_tax.read.stats.put_in import injected_taxes
 from connector_tax.read.stats.taxes import Tax
 
 DRAWS = np.linspace(0.2, 0.4, 1001)
@@ -53,11 +53,11 @@ def test_one_rate_under_two_names_is_counted_once() -> None:
 
 
 def test_a_tax_at_another_rate_or_shape_is_not_set_beside_it() -> None:
-    assert put_in(model(("x", 0.3)), rates(2.0, 4.0), [found("x", 4.0)], 0.95).asked == 0  # type: ignore[union-attr]
+    assert injected_taxes(model(("x", 0.3)), rates(2.0, 4.0), [found("x", 4.0)], 0.95).asked == 0  # type: ignore[union-attr]
     other = Tax("x", "ref_safe", "b", spec_of(2.0, 512, 16), "ttft_p90", Estimate(0.3, DRAWS, 80), 80, 80)
-    assert put_in(model(("x", 0.3)), rates(2.0, 4.0), [other], 0.95).asked == 0  # type: ignore[union-attr]
+    assert injected_taxes(model(("x", 0.3)), rates(2.0, 4.0), [other], 0.95).asked == 0  # type: ignore[union-attr]
 
 
 def test_without_a_model_or_rates_there_is_nothing() -> None:
-    assert put_in(None, rates(2.0, 4.0), [found("x")], 0.95) is None
-    assert put_in(model(("x", 0.3)), None, [found("x")], 0.95) is None
+    assert injected_taxes(None, rates(2.0, 4.0), [found("x")], 0.95) is None
+    assert injected_taxes(model(("x", 0.3)), None, [found("x")], 0.95) is None

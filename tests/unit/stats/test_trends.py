@@ -41,7 +41,7 @@ def test_every_length_is_averaged_over_the_same_others() -> None:
     assert found.averaged_over == (10, 20)
     assert points(found) == pytest.approx({1: 1.015, 2: 2.015, 4: 4.015})
     assert found.left_out == {30: {4: "died"}}
-    assert found.lost == {}
+    assert found.missing == {}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_sequence_that_falls_is_not_said_to_go_up_and_down(values: tuple[float
 
 def test_a_length_without_any_tax_is_lost_with_a_reason() -> None:
     found = trend_of(grid({(4, 10): "died", (4, 20): "died", (4, 30): "cut off"}), queueing_allowed=False)
-    assert found.lost == {4: "died"}
+    assert found.missing == {4: "died"}
     assert found.averaged_over == (10, 20, 30)
 
 
@@ -70,7 +70,7 @@ def test_a_length_that_shares_nothing_with_the_others_is_lost() -> None:
     lost = {(1, 10): "x", (1, 20): "x", (2, 30): "y", (4, 30): "y"}
     found = trend_of(grid(lost), queueing_allowed=False)
     assert found.averaged_over == (10, 20)
-    assert found.lost == {1: "no_common_length"}
+    assert found.missing == {1: "no_common_length"}
 
 
 def test_a_shape_that_did_not_keep_up_counts_where_a_length_would_else_be_lost() -> None:
@@ -78,7 +78,7 @@ def test_a_shape_that_did_not_keep_up_counts_where_a_length_would_else_be_lost()
     all_of_4 = {(4, 10), (4, 20), (4, 30)}
     assert trend_of(grid({}, all_of_4), queueing_allowed=True).queueing == (4,)
     strict = trend_of(grid({}, all_of_4), queueing_allowed=False)
-    assert strict.lost == {4: "overloaded"}
+    assert strict.missing == {4: "overloaded"}
     some = trend_of(grid({}, {(4, 30)}), queueing_allowed=True)
     assert (some.queueing, some.averaged_over) == ((), (10, 20))
 
@@ -103,5 +103,5 @@ def test_h6_never_averages_what_did_not_keep_up_and_h5_only_where_nothing_else_i
     assert (h6.averaged_over, h6.queueing) == ((512,), ())
     assert h6.left_out == {32768: {64: "overloaded", 256: "overloaded"}}
     assert h6.rates_per_s == {64: (2.0,), 256: (2.0,)}
-    assert (h5.lost, h5.queueing) == ({}, (32768,))
+    assert (h5.missing, h5.queueing) == ({}, (32768,))
     assert h5.rates_per_s == {512: (2.0,), 32768: (0.5,)}

@@ -58,6 +58,6 @@ def test_the_embedded_engines_records_are_heard(tmp_path: Path) -> None:
     log.flush()
     cut(sorted(tmp_path.glob("s.*.jsonl")), 0, 10**9, tmp_path / "share.jsonl")
     whole = CellWindow(0, 0, 10**9, 10**9, True)
-    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).unheard == ()
+    assert read_steps(tmp_path / "share.jsonl", whole, connector=True).hooks_missing == ()
     headers = [json.loads(line) for line in (tmp_path / "share.jsonl").read_text().splitlines()[:2]]
     assert {h["process"] for h in headers} == {"scheduler", "worker"}

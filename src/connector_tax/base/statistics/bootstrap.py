@@ -11,7 +11,7 @@ and keeps them joint.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
 import msgspec
 import numpy as np
@@ -23,23 +23,21 @@ from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn,
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.base.statistics.tails import Tail
 
-# How long blocks of a series have to be, by the rule of Politis and White (2004), as corrected by Patton,
-# Politis and White (2009).
-
 # How many autocorrelations in a row have to be small, at least.
 FEWEST_SMALL = 5
 
 
 def circular_block_length(series: Floats) -> float:
-    """For the circular block bootstrap; not rounded, and at most 3 sqrt(n) or a third of the series.
+    """Choose the block length by the rule of Politis and White (2004), as corrected by Patton, Politis and
+    White (2009); not rounded, and at most 3 sqrt(n) or a third of the series.
 
     Args:
         series: shape (n,), not all the same.
     """
     n = series.size
-    covariances, correlations = _autocovariances(series)
-    most = covariances.size - 1
-    bandwidth = min(2 * max(_last_dependent(correlations, n, _in_a_row(n)), 1), most)
+    in_a_row = max(FEWEST_SMALL, int(math.log10(n)))
+    covariances, correlations = _autocovariances(series, math.ceil(math.sqrt(n)) + in_a_row + 1)
+    bandwidth = min(2 * max(_last_dependent(correlations, n, in_a_row), 1), covariances.size - 1)
     lags = np.arange(1, bandwidth + 1)
     weighted = 2 * np.minimum(1.0, 2 * (1 - lags / bandwidth)) * covariances[1 : bandwidth + 1]
     slope, long_run = float(lags @ weighted), float(covariances[0] + weighted.sum())
@@ -49,20 +47,15 @@ def circular_block_length(series: Floats) -> float:
     return float(min(math.cbrt(1.5 * (slope / long_run) ** 2 * n), longest))
 
 
-def _in_a_row(n: int) -> int:
-    return max(FEWEST_SMALL, int(math.log10(n)))
-
-
-def _autocovariances(series: Floats) -> tuple[Floats, Floats]:
-    """Up to the largest lag that the rule looks at; autocorrelations without their sign, each of the parts
-    that a lag leaves."""
+def _autocovariances(series: Floats, lags: int) -> tuple[Floats, Floats]:
+    """Return autocovariances at so many lags, and autocorrelations without their sign, each of the parts that
+    a lag leaves."""
     n = series.size
     deviations = series - series.mean()
-    lags = range(math.ceil(math.sqrt(n)) + _in_a_row(n) + 1)
-    products = np.array([deviations[k:] @ deviations[: n - k] for k in lags])
+    products = np.array([deviations[k:] @ deviations[: n - k] for k in range(lags)])
     squares = np.cumsum(deviations**2)
     # Both parts are one shorter than those whose product is taken.
-    shorter = np.arange(len(lags)) + 1
+    shorter = np.arange(lags) + 1
     parts = (squares[-1] - squares[shorter - 1]) * squares[n - shorter - 1]
     # A part that holds nothing but the mean has no correlation, and what is none is not small.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -70,7 +63,8 @@ def _autocovariances(series: Floats) -> tuple[Floats, Floats]:
 
 
 def _last_dependent(correlations: Floats, n: int, in_a_row: int) -> int:
-    """The lag from which on so many autocorrelations in a row are small; the largest where there is none."""
+    """Return the lag from which on so many autocorrelations in a row are small; the largest where there is
+    none."""
     small = correlations < 2 * math.sqrt(math.log10(n) / n)
     runs = np.convolve(small, np.ones(in_a_row), "valid")[:-1] == in_a_row
     found = np.flatnonzero(runs)
@@ -85,9 +79,10 @@ ENOUGH_FOR_LENGTH = 5_000
 FEWEST_BLOCKS = 3
 # Politis and White's rule looks at some ten lags.
 FEWEST_FOR_LENGTH = 20
-# Of p: for less, confidence is so near one that too few of its digits are left.
+# The smallest p: below it confidence is so near one that too few of its digits are left.
 LEAST_P = 1e-9
 
+# (observations, draws, generator, block length) -> where blocks begin, shape (blocks, draws).
 Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
 
@@ -134,7 +129,7 @@ class Estimate:
         return self.point is None and self.replicates.size > 0
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
-        """Equal-tailed; a bound that is not finite is None.
+        """Return the equal-tailed interval; a bound that is not finite is None.
 
         A resample that could be anything counts as lowest for the lower bound and as highest for the
         upper one: it makes the interval wider, never narrower.
@@ -157,8 +152,8 @@ class Estimate:
         return _finite(low), _finite(high)
 
     def _at(self, confidence: float, point: float) -> Floats:
-        """Resamples as far apart as Student's t is at another confidence: its tails are longer than those
-        that one factor gives."""
+        """Spread the resamples as far as Student's t is at another confidence: its tails are longer than
+        those that one factor gives."""
         if confidence == self.confidence or math.isinf(self.freedom):
             return self.replicates
         wider = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
@@ -166,8 +161,9 @@ class Estimate:
         return moved
 
     def quantity(self, confidence: float) -> Quantity:
+        """Return it with its interval, and the reason where the number or an end is missing."""
         low, high = self.interval(confidence)
-        reason = self._why(low, high)
+        reason = self.reason or ("reaches_failed" if None in (low, high) else None)
         return Quantity(point=self.point, low=low, high=high, n=self.n, reason=reason, subject=self.subject)
 
     def tax_part(self, confidence: float, n_blocks: NBlocks | None) -> TaxPart:
@@ -175,20 +171,7 @@ class Estimate:
         Args:
             n_blocks: of the taxes that it is made of; None where it is unavailable.
         """
-        own = msgspec.structs.asdict(self.quantity(confidence))
-        return TaxPart(**own, n_blocks=n_blocks)
-
-    def to_json(self, confidence: float) -> Any:
-        return msgspec.to_builtins(self.quantity(confidence))
-
-    def why_open(self, confidence: float) -> str | None:
-        """Why there is no number, or no end of its interval; None where all are known."""
-        return self.reason if self.reason is not None else self._why(*self.interval(confidence))
-
-    def _why(self, low: float | None, high: float | None) -> str | None:
-        if self.reason is not None:
-            return self.reason
-        return "reaches_failed" if low is None or high is None else None
+        return TaxPart(**msgspec.structs.asdict(self.quantity(confidence)), n_blocks=n_blocks)
 
 
 def unavailable(reason: str, n: int = 0, subject: str = "") -> Estimate:
@@ -196,7 +179,7 @@ def unavailable(reason: str, n: int = 0, subject: str = "") -> Estimate:
 
 
 def block_length(columns: Iterable[Floats]) -> int:
-    """Observations per block, for all columns together.
+    """Return the observations per block, for all columns together.
 
     Twice the longest that Politis and White's rule chooses for any column, once for its ranks (a percentile
     sees nothing else, and an unfinished request has a rank) and once for which side of the 90th percentile it
@@ -206,9 +189,9 @@ def block_length(columns: Iterable[Floats]) -> int:
     for column in columns:
         n = max(n, column.size)
         first = column[:ENOUGH_FOR_LENGTH]
-        longer = math.cbrt(column.size / max(first.size, 1))
         if first.size < FEWEST_FOR_LENGTH:
             continue
+        longer = math.cbrt(column.size / first.size)
         ranks = ranks_of(first)
         above = (ranks > np.percentile(ranks, 90.0)).astype(np.float64)
         for series in (ranks, above):
@@ -218,7 +201,8 @@ def block_length(columns: Iterable[Floats]) -> int:
 
 
 def step_block_length(n: int) -> int:
-    """Steps per block, of ``n`` steps in time order: five blocks, or cbrt(n) where those would be shorter.
+    """Return the steps per block, of ``n`` in time order: five blocks, or cbrt(n) where those would be
+    shorter.
 
     Thousands of steps depend on one another for as long as the requests in flight do, which is more of them
     than Politis and White's rule looks back. Longer blocks of what depends less cost width alone
@@ -228,7 +212,7 @@ def step_block_length(n: int) -> int:
 
 
 def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
-    """The cell's own length, or the median of all cells under the same load if that is longer.
+    """Return the cell's own length, or the median of all cells under the same load if that is longer.
 
     A cell that happened to hold no long busy period looks as if its requests were independent; its siblings
     know better.
@@ -249,29 +233,29 @@ def _longest(n: int) -> int:
 
 
 def freedom_of(n: int, length: int) -> float:
-    """Degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are so many
-    independent observations."""
+    """Return the degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are
+    so many independent observations."""
     return max(2.0, n / length - 1)
 
 
 def small_sample_factor(n: int, length: int, confidence: float) -> float:
-    """By how much resamples of ``n`` observations in blocks of ``length`` spread too little for an interval
-    of ``confidence``.
+    """Return by how much resamples of ``n`` observations in blocks of ``length`` spread too little for an
+    interval of ``confidence``.
 
-    Student's t against the normal law, and the variance that resampled blocks lose because their mean is the
-    sample's own.
+    It is Student's t against the normal law, and the variance that resampled blocks lose because their mean
+    is the sample's own.
     """
     return student_factor(freedom_of(n, length), confidence) * math.sqrt(n / max(1, n - length))
 
 
 def student_factor(freedom: float, confidence: float) -> float:
-    """Student's t against the normal law, where an interval of ``confidence`` ends."""
+    """Return Student's t against the normal law, where an interval of ``confidence`` ends."""
     end = (1 + confidence) / 2
     return float(student_quantile(end, freedom) / normal_quantile(end))
 
 
 def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
-    """Resamples moved away from the point by ``factor``, of their logarithm where all are above zero."""
+    """Move resamples away from the point by ``factor``, on the log scale where all are above zero."""
     if point is None:
         return replicates
     with np.errstate(invalid="ignore"):
@@ -279,6 +263,22 @@ def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
             scaled: Floats = point * (replicates / point) ** factor
             return scaled
         return point + factor * (replicates - point)
+
+
+class Options(TypedDict, total=False):
+    """How percentiles are resampled.
+
+    Attributes:
+        length: of a block, where it is known; else from the columns.
+        factor: makes intervals so many times as wide; see ``looks``.
+        draw: where blocks begin; see ``pairing``.
+        confidence: of the intervals that they are for; those of another are told less exactly.
+    """
+
+    length: int | None
+    factor: float
+    draw: Draw
+    confidence: float
 
 
 def estimate_jointly(
@@ -292,14 +292,11 @@ def estimate_jointly(
     draw: Draw = draw_starts,
     confidence: float = 0.95,
 ) -> dict[tuple[str, float], Estimate]:
-    """Point and resamples of each percentile of each column; replicate i of all is the same resample.
+    """Return point and resamples of each percentile of each column; replicate i of all is the same resample.
 
     Args:
         columns: each of shape (n,), row i of all from the same request or step, in time order.
-        length: of a block, where it is known; else from the columns.
-        factor: makes intervals so many times as wide; see ``looks``.
-        draw: (n, draws, rng, length) -> where blocks begin, shape (blocks, draws); see ``pairing``.
-        confidence: of the intervals that they are for; those of another are told less exactly.
+        length, factor, draw, confidence: see ``Options``.
     """
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
@@ -339,20 +336,10 @@ def estimate_jointly(
 
 
 def estimate_percentiles(
-    values: Floats,
-    qs: tuple[float, ...],
-    draws: int,
-    rng: np.random.Generator,
-    *,
-    length: int | None = None,
-    factor: float = 1.0,
-    draw: Draw = draw_starts,
-    confidence: float = 0.95,
+    values: Floats, qs: tuple[float, ...], draws: int, rng: np.random.Generator, **options: Unpack[Options]
 ) -> dict[float, Estimate]:
-    """``estimate_jointly`` for one column."""
-    found = estimate_jointly(
-        {"": values}, qs, draws, rng, length=length, factor=factor, draw=draw, confidence=confidence
-    )
+    """Do the same for one column."""
+    found = estimate_jointly({"": values}, qs, draws, rng, **options)
     return {q: estimate for (_, q), estimate in found.items()}
 
 
@@ -371,7 +358,7 @@ class Together:
     least: Estimate
 
     def estimate(self, point: float | None, replicates: Floats) -> Estimate:
-        """The number, from what was made of the points and of the resamples."""
+        """Return the number, from what was made of the points and of the resamples."""
         least = self.least
         return Estimate(point, replicates, self.n, freedom=least.freedom, confidence=least.confidence)
 

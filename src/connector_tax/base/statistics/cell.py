@@ -1,5 +1,6 @@
 """Requests of one cell to the numbers that ``summary.json`` and the tables show."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,16 +10,14 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.percentiles import PERCENTILES, percentile
 from connector_tax.base.units import NS_PER_MS
 
-INFINITE = float("inf")
-
 
 def in_window(requests: Sequence[RequestRecord], window: CellWindow) -> list[RequestRecord]:
-    """Requests scheduled in the window, whatever became of them."""
+    """Return the requests scheduled in the window, whatever became of them."""
     return [r for r in requests if window.window_start_ns <= r.t_sched_ns < window.t_stop_ns]
 
 
 def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
-    """TTFT, TPOT and E2E of each request in milliseconds; +infinity where it has none.
+    """Return TTFT, TPOT and E2E of each request in milliseconds; +infinity where it has none.
 
     Also TTFT and E2E from the actual send, to be shown beside. One-token outputs have no TPOT and
     are left out of it, and answers that were not streamed have neither TTFT nor TPOT.
@@ -30,19 +29,19 @@ def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
         ttft, e2e, tpot = r.ttft_ns, r.e2e_ns, r.tpot_ns
         late = r.t_send_ns - r.t_sched_ns if r.t_send_ns is not None else 0
         if ttft is not None or r.status != "ok":
-            out["ttft_ms"].append(INFINITE if ttft is None else ttft / NS_PER_MS)
-            out["ttft_from_send_ms"].append(INFINITE if ttft is None else (ttft - late) / NS_PER_MS)
-        out["e2e_ms"].append(INFINITE if e2e is None else e2e / NS_PER_MS)
-        out["e2e_from_send_ms"].append(INFINITE if e2e is None else (e2e - late) / NS_PER_MS)
+            out["ttft_ms"].append(math.inf if ttft is None else ttft / NS_PER_MS)
+            out["ttft_from_send_ms"].append(math.inf if ttft is None else (ttft - late) / NS_PER_MS)
+        out["e2e_ms"].append(math.inf if e2e is None else e2e / NS_PER_MS)
+        out["e2e_from_send_ms"].append(math.inf if e2e is None else (e2e - late) / NS_PER_MS)
         if r.status != "ok":
-            out["tpot_ms"].append(INFINITE)
+            out["tpot_ms"].append(math.inf)
         elif tpot is not None:
             out["tpot_ms"].append(tpot / NS_PER_MS)
     return out
 
 
 def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWindow) -> float:
-    """Completions whose last token lies in the window, per second of window.
+    """Return the completions whose last token lies in the window, per second of window.
 
     Requests sent during warm-up that finish in the window count, and the drain does not: otherwise
     every slow but healthy cell would look saturated.
@@ -58,13 +57,13 @@ def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWi
 
 
 def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) -> CellSummary:
-    """Counts, throughput and percentiles of one cell; no intervals, those are the analysis's."""
+    """Return counts, throughput and percentiles of one cell; no intervals, those are the analysis's."""
     chosen = in_window(requests, window)
     statuses = Counter(r.status for r in chosen)
     # Sessions have a rate, their requests have none.
     rate_per_s = spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None
     throughput = effective_throughput_per_s(requests, window)
-    # Of an overloaded cell they would say how long it was.
+    # In an overloaded cell they would say how long the cell was.
     percentiles = {
         name: {f"p{q}": None if window.overloaded else percentile(values, q) for q in PERCENTILES}
         for name, values in latencies_ms(chosen).items()

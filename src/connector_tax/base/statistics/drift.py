@@ -13,7 +13,7 @@ MIN_POINTS = 3
 # Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says
 # nothing of the whole.
 MOST_LONGER = 3.0
-# Of what a line leaves open, for p: points that lie on the line leave nothing.
+# The least share that a line leaves unexplained, for p: points that lie on the line leave nothing.
 LEAST_LEFT = 1e-20
 
 
@@ -36,7 +36,7 @@ class Line:
 
 
 def straight_line(hours: Sequence[float], values: Sequence[float], confidence: float) -> Line | None:
-    """None with too few launches, or if all began at once."""
+    """Fit a line; None with too few launches, or if all began at once."""
     span_h = float(np.ptp(hours)) if len(hours) else 0.0
     if len(hours) < MIN_POINTS or span_h == 0:
         return None
@@ -55,13 +55,13 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
 
 
 def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: float) -> Line | None:
-    """A line through the means of blocks; its change is that from the first launch of all to the last.
+    """Fit a line through the means of blocks; its change is that from the first launch of all to the last.
 
     Two launches of a block share what the block is slow by, so they are no two points of a line: taken as
     such they drift in up to a fifth of campaigns in which nothing does.
 
-    None with too few blocks, or where blocks overlap in time: launches of one were measured again long after
-    it.
+    None with too few blocks, or where blocks overlap in time, since launches of one were measured again long
+    after it.
 
     Args:
         points: (block, hours, value), one for each launch.

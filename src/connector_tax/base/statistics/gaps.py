@@ -1,5 +1,5 @@
-"""ITL: percentiles of the gaps between reads, resampled by blocks of requests: gaps of one answer are no
-independent observations."""
+"""ITL: percentiles of the gaps between reads, resampled by blocks of requests, since gaps of one answer are
+no independent observations."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ from connector_tax.base.statistics.resampling import Floats, counts_of, draw_sta
 
 # Gaps are counted in bins whose edges are quantiles of all of them, closer together towards the top.
 LOWER_BINS, UPPER_BINS = 1000, 1000
-# Of fewer, resamples may lie on one side of the percentile of all gaps.
+# With fewer, resamples may lie on one side of the percentile of all gaps.
 FEWEST_ANSWERS = 10
 
 
 def read_gaps_ms(token_ns: Sequence[int]) -> Floats:
-    """The gaps of one answer: the time between two reads that brought tokens of it. Tokens of one read have
-    one stamp, and no gap.
+    """Return the gaps of one answer: the time between two reads that brought tokens of it. Tokens of one read
+    have one stamp, and no gap.
 
     Args:
         token_ns: of each token when it was read.
@@ -42,7 +42,7 @@ def gap_percentiles(
     length: int,
     confidence: float,
 ) -> dict[float, Estimate]:
-    """Point and resamples of each percentile of all gaps together.
+    """Return point and resamples of each percentile of all gaps together.
 
     Points are exact; a resample's percentile is the upper edge of its bin, one of two thousand.
 
@@ -90,7 +90,7 @@ def gap_percentiles(
 
 
 def _edges(every: Floats) -> Floats:
-    """Upper edges of the bins; the last one is the largest gap."""
+    """Return the upper edges of the bins; the last one is the largest gap."""
     lower = np.linspace(0, 90, LOWER_BINS, endpoint=False)
     upper = np.linspace(90, 100, UPPER_BINS + 1)
     edges: Floats = np.unique(np.percentile(every, np.concatenate([lower, upper]), method="higher"))

@@ -1,4 +1,4 @@
-"""Quantiles of the laws that intervals are made of, and ranks.
+"""Quantiles of the distributions that intervals are made of, and ranks.
 
 Those of ``scipy.stats`` to the last digit, from the functions of ``scipy.special`` that it asks itself: it
 takes a second to import and thirty times as long to answer for one number, which an analysis asks for by the
@@ -14,12 +14,12 @@ from connector_tax.base.statistics.resampling import Floats
 
 
 def student_quantile(p: Any, freedom: Any) -> Any:
-    """Of Student's t; 0 < ``p`` < 1."""
+    """Return the quantile of Student's t; 0 < ``p`` < 1."""
     return special.stdtrit(freedom, p)
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
-    """How likely Student's t lies farther from zero than ``t``, on either side."""
+    """Return how likely Student's t lies farther from zero than ``t``, on either side."""
     return 2 * float(special.stdtr(freedom, -abs(t)))
 
 
@@ -32,7 +32,7 @@ def chi_square_quantile(p: Any, freedom: Any) -> Any:
 
 
 def ranks_of(values: Floats) -> Floats:
-    """From 1 up; equal values share the mean of theirs."""
+    """Return ranks from 1 up; equal values share the mean of theirs."""
     _, of_value, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     found: Floats = ((2 * last - counts + 1) / 2)[of_value]

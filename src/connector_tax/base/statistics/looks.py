@@ -1,5 +1,5 @@
-"""Looks at a cell that were registered beforehand, and how much wider an interval is that holds at each of
-them.
+"""Interim analyses of a cell that were registered beforehand (looks), and how much wider an interval is that
+holds at each of them.
 
 Who looks at an interval several times and stops when it suits has more chances to be wrong. Repeated
 confidence intervals (Jennison & Turnbull 1984) hold at all looks together, whatever it is that ends the cell;
@@ -14,13 +14,13 @@ import numpy as np
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.laws import normal_quantile
 
-# Of the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
+# Seeds the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
 SEED = 20260526
 
 
 def looks_of(spec: CellSpec) -> tuple[int, ...]:
-    """Completed requests at each look: ``min_completed``, twice that and so on, last ``max_completed``; empty
-    without a rule."""
+    """Return the completed requests at each look: ``min_completed``, twice that and so on, last
+    ``max_completed``; empty without a rule."""
     if spec.stop_half_width is None or spec.max_completed is None:
         return ()
     doubling = itertools.takewhile(
@@ -30,14 +30,14 @@ def looks_of(spec: CellSpec) -> tuple[int, ...]:
 
 
 def look_factor(spec: CellSpec, confidence: float) -> float:
-    """By how much the cell's intervals are wider than those of a cell whose length was fixed beforehand."""
+    """Return by how much the cell's intervals are wider than those of a cell whose length was fixed."""
     looks = looks_of(spec)
     return pocock_factor(looks, confidence) if looks else 1.0
 
 
 @lru_cache(maxsize=64)
 def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
-    """c / z: all looks' standardised means lie within +-c with probability ``confidence``.
+    """Return c / z, where all looks' standardised means lie within +-c with probability ``confidence``.
 
     Args:
         looks: observations at each, rising. Means at n and m observations correlate as sqrt(n / m).

@@ -12,8 +12,8 @@ import math
 Bounded = tuple[float, float | None, float | None]
 
 
-def change(first: Bounded, second: Bounded) -> Bounded:
-    """``second - first``; both intervals must be of one confidence, which is then that of the result.
+def independent_difference(first: Bounded, second: Bounded) -> Bounded:
+    """Return ``second - first``; both intervals must be of one confidence, which is then that of the result.
 
     Its lower end is unbounded where the second's lower or the first's upper end is, its upper end likewise.
     """

@@ -1,5 +1,4 @@
-"""From an interval and a threshold to the outcome of a hypothesis, and its p; and where an interval lies to
-zero.
+"""Outcome and p of a hypothesis, from an interval and a threshold.
 
 A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands:
 what lies above a threshold with its lower end is above it, whatever the failed requests would have made of
@@ -8,8 +7,8 @@ the upper one. What needs the open end is undetermined.
 
 from collections.abc import Callable
 
-from connector_tax.base.documents.aggregate import Interval, Outcome, Told
-from connector_tax.base.documents.aggregate import told as told
+from connector_tax.base.documents.aggregate import Effect, Outcome
+from connector_tax.base.documents.aggregate import effect_of as effect_of
 from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.p_values import p_of
 
@@ -17,33 +16,25 @@ SUPPORTED: Outcome = "supported"
 REFUTED: Outcome = "refuted"
 UNDETERMINED: Outcome = "undetermined"
 NOT_TESTABLE: Outcome = "not testable"
-TAX: Told = "tax"
-GAIN: Told = "gain"
-NO_TAX_FOUND: Told = "no_tax_found"
-# Of a ratio: an interval that holds zero and is wider says neither that there is a tax nor that there is none
-# worth speaking of.
-WIDEST_RATIO = 1.0
+TAX: Effect = "tax"
+GAIN: Effect = "gain"
+NO_TAX_FOUND: Effect = "no_tax_found"
 
 # Lower and upper end of an interval, None where unbounded -> outcome.
 Judge = Callable[[float | None, float | None], Outcome]
 
 
-def unresolved(value: Interval, unit: str = "ratio") -> bool:
-    """Whether the interval holds zero and is so wide that "no tax found" would say more than it does."""
-    if unit != "ratio" or value.low is None or value.high is None:
-        return False
-    return value.told == NO_TAX_FOUND and value.high - value.low > WIDEST_RATIO
-
-
 def against(
     threshold: float, low: float | None, high: float | None, *, above: Outcome, below: Outcome
 ) -> Outcome:
+    """Return ``above`` or ``below`` where the whole interval lies on one side of the threshold."""
     if low is not None and low >= threshold:
         return above
     return below if high is not None and high < threshold else UNDETERMINED
 
 
 def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> Outcome:
+    """Return whether the whole interval lies in a range, or outside it."""
     if low is not None and high is not None and bounds[0] <= low and high <= bounds[1]:
         return SUPPORTED
     if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
@@ -52,8 +43,8 @@ def inside(bounds: tuple[float, float], low: float | None, high: float | None) -
 
 
 def grows(low: float | None, high: float | None) -> Outcome:
-    word = told(low, high)
-    return SUPPORTED if word == TAX else REFUTED if word == GAIN else UNDETERMINED
+    """Return whether a slope with this interval is above zero."""
+    return {TAX: SUPPORTED, GAIN: REFUTED}.get(effect_of(low, high), UNDETERMINED)
 
 
 def p_of_outcome(
@@ -64,15 +55,14 @@ def p_of_outcome(
     *,
     where_a_tax: Estimate | None = None,
 ) -> float | None:
-    """None where the outcome is open, whatever keeps it so.
+    """Return p of an outcome; None where it is open, whatever keeps it so.
 
     Args:
-        where_a_tax: a tax that must be told from zero as well; the larger of both p is then that of the
-            outcome.
+        where_a_tax: a tax that must be significant as well; the larger of both p is then that of the outcome.
     """
     if outcome == UNDETERMINED:
         return None
-    found = [p_of(estimate, confidence, lambda low, high: judge(low, high) == outcome)]
+    found = [p_of(estimate, confidence, lambda *ends: judge(*ends) == outcome)]
     if where_a_tax is not None:
-        found.append(p_of(where_a_tax, confidence, lambda low, high: told(low, high) == TAX))
+        found.append(p_of(where_a_tax, confidence, lambda *ends: effect_of(*ends) == TAX))
     return max(p for p in found if p is not None)

@@ -17,8 +17,8 @@ FEWEST_RANDOM = 50
 
 
 def queue_grows(waiting: Sequence[float]) -> bool:
-    """Whether more than one request waits at the end, and more than at the beginning: medians of the last and
-    first third.
+    """Return whether more than one request waits at the end, and more than at the beginning, by the medians
+    of the last and the first third.
 
     Args:
         waiting: samples of the window so far, in time order.
@@ -31,10 +31,10 @@ def queue_grows(waiting: Sequence[float]) -> bool:
 
 
 def queue_stands(waiting: Sequence[float]) -> bool:
-    """Whether more than one request waited at the median of all samples."""
+    """Return whether more than one request waited at the median of all samples."""
     return len(waiting) >= FEWEST_SAMPLES and float(np.median(waiting)) > MAX_WAITING
 
 
 def queue_not_told(waiting: Sequence[float]) -> bool:
-    """Whether something waited, in too few samples for a trend."""
+    """Return whether something waited, in too few samples for a trend."""
     return 0 < len(waiting) < FEWEST_SAMPLES and max(waiting) > MAX_WAITING

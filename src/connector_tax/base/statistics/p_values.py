@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from connector_tax.base.statistics.bootstrap import Estimate
 
-# Of p on the scale of its logarithm.
+# Halvings of the range of p, on the log scale.
 HALVINGS = 50
 
 # Whether an interval, from its lower end to its upper one, decides.
@@ -12,13 +12,13 @@ Decides = Callable[[float | None, float | None], bool]
 
 
 def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
-    """The smallest p at which the interval of confidence 1 - p decides; None where the one of ``confidence``
-    does not.
+    """Return the smallest p at which the interval of confidence 1 - p decides; None where the one of
+    ``confidence`` does not.
 
     It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
 
     Args:
-        confidence: of the interval that stands beside it.
+        confidence: of the interval that is printed beside it.
     """
     if not decides(*estimate.interval(confidence)):
         return None
@@ -28,15 +28,12 @@ def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | Non
         return low
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        if decides(*estimate.interval(1 - middle)):
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if decides(*estimate.interval(1 - middle)) else (middle, high)
     return high
 
 
 def holm(p_values: list[float | None], tests: int) -> list[float | None]:
-    """Adjusted by Holm's step-down (1979): together they err as rarely as one should.
+    """Adjust p values by Holm's step-down (1979), so that together they err as rarely as one should.
 
     Args:
         p_values: None where a test decided nothing; it counts among ``tests`` all the same.

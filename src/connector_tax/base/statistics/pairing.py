@@ -21,7 +21,7 @@ TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class CommonArrivals:
-    """Draws the blocks of one cell as the other cells of its schedule draw theirs; stands for
+    """Draws the blocks of one cell as the other cells of its schedule draw theirs, in place of
     ``draw_starts``.
 
     Attributes:
@@ -36,7 +36,7 @@ class CommonArrivals:
     seqs: Ints
 
     def __call__(self, n: int, draws: int, rng: np.random.Generator, length: int) -> Ints:
-        """Where the blocks of each resample begin, as rows of this cell; shape (blocks, draws).
+        """Return where the blocks of each resample begin, as rows of this cell; shape (blocks, draws).
 
         Candidates are drawn among the arrivals of all cells, and a block begins at the first that this cell
         has. Each of its rows is as likely as the others, whatever the other cells have; the more arrivals two
@@ -52,6 +52,6 @@ class CommonArrivals:
             starts = np.where(starts < 0, row_of[candidates], starts)
             if starts.min() >= 0:
                 return starts
-        lacking = starts < 0
-        starts[lacking] = rng.integers(0, n, int(lacking.sum()))
+        unmatched = starts < 0
+        starts[unmatched] = rng.integers(0, n, int(unmatched.sum()))
         return starts

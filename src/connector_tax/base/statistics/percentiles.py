@@ -11,7 +11,7 @@ PERCENTILES = (50, 90, 99)
 
 
 def percentile(values: ArrayLike, q: float) -> float | None:
-    """The ``q``-th percentile, or None where it is not finite or there is nothing.
+    """Return the ``q``-th percentile, or None where it is not finite or there is nothing.
 
     Linear interpolation between order statistics (Hyndman & Fan 1996, type 7, numpy's default). An
     interpolation that touches +infinity is unavailable: half of infinity is not a latency.
@@ -21,10 +21,8 @@ def percentile(values: ArrayLike, q: float) -> float | None:
         return None
     position = (array.size - 1) * q / 100
     low = int(np.floor(position))
-    high = min(low + 1, array.size - 1)
     weight = position - low
-    if weight == 0:
-        high = low
+    high = low + 1 if weight else low
     if not (np.isfinite(array[low]) and np.isfinite(array[high])):
         return None
     return float(array[low] + weight * (array[high] - array[low]))

@@ -17,7 +17,7 @@ Counts = NDArray[np.signedinteger[Any]]
 
 
 def block_counts(n: int, draws: int, rng: np.random.Generator, length: int) -> Counts:
-    """How often each of ``n`` observations, in time order, is in each resample; shape (n, draws).
+    """Count how often each of ``n`` observations, in time order, is in each resample; shape (n, draws).
 
     Every column sums to ``n``: the last block is cut to fit. Blocks wrap around the end, so no
     observation is rarer than another.
@@ -26,12 +26,12 @@ def block_counts(n: int, draws: int, rng: np.random.Generator, length: int) -> C
 
 
 def draw_starts(n: int, draws: int, rng: np.random.Generator, length: int) -> Ints:
-    """Where the blocks of each resample begin; shape (blocks, draws)."""
+    """Draw where the blocks of each resample begin; shape (blocks, draws)."""
     return rng.integers(0, n, size=(math.ceil(n / length), draws))
 
 
 def counts_of(starts: Ints, n: int, length: int) -> Counts:
-    """``block_counts`` for blocks that begin there."""
+    """Return ``block_counts`` for blocks that begin there."""
     blocks, draws = starts.shape
     ends = starts + length
     ends[-1] += n - length * blocks
@@ -39,17 +39,13 @@ def counts_of(starts: Ints, n: int, length: int) -> Counts:
     ends[wraps] -= n
     # +1 where a block begins, -1 behind its end; the running sum is how many blocks cover a place.
     column = np.arange(draws)
-    kind = _counting_type(n)
+    # Half the bytes take half the time.
+    kind: type[np.signedinteger[Any]] = np.int16 if n <= np.iinfo(np.int16).max else np.int32
     changes = np.bincount((starts * draws + column).ravel(), minlength=n * draws).astype(kind)
     changes -= np.bincount((ends * draws + column).ravel(), minlength=n * draws).astype(kind)
     counts: Counts = changes.reshape(n, draws)
     counts[0] += wraps.sum(axis=0, dtype=kind)
     return np.cumsum(counts, axis=0, dtype=kind, out=counts)
-
-
-def _counting_type(n: int) -> type[np.signedinteger[Any]]:
-    """What holds a count of ``n`` observations: half the bytes take half the time."""
-    return np.int16 if n <= np.iinfo(np.int16).max else np.int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class _Near:
     under_last: Ints | None = None
 
     def below(self, starts: Ints | None) -> Ints | int:
-        """How many observations of each resample lie below ``low``; shape (draws,)."""
+        """Count the observations of each resample that lie below ``low``; shape (draws,)."""
         if self.under is None or self.under_last is None or starts is None:
             return 0
         found: Ints = self.under[starts[:-1]].sum(axis=0) + self.under_last[starts[-1]]
@@ -93,14 +89,14 @@ class SortedColumn:
 
     @classmethod
     def of(cls, values: Floats, qs: tuple[float, ...], length: int | None = None) -> "SortedColumn":
-        """``length``: of the blocks; without it a percentile is looked for everywhere."""
+        """Sort a column; ``length`` is of the blocks, and without it percentiles are searched everywhere."""
         order = np.argsort(values, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
         return cls(order, values[order], {q: _near(place, q, length) for q in qs})
 
     def percentiles(self, q: float, counts: Counts, starts: Ints | None) -> Floats:
-        """Of each resample; shape (draws,)."""
+        """Return the percentile of each resample; shape (draws,)."""
         near, n = self.near[q], self.order.size
         if self.ordered[0] == self.ordered[-1]:
             return np.full(counts.shape[1], self.ordered[0])
@@ -123,25 +119,26 @@ class SortedColumn:
 
 
 def _near(place: Ints, q: float, length: int | None) -> _Near:
-    """Five standard deviations of how many observations of a resample lie below the percentile, to either
-    side."""
+    """Return the places within five standard deviations of how many observations of a resample lie below the
+    percentile."""
     n = place.size
     position = (n - 1) * q / 100
     rank = math.floor(position)
+    everywhere = _Near(rank, position - rank, 0, n)
     if length is None:
-        return _Near(rank, position - rank, 0, n)
+        return everywhere
     blocks = math.ceil(n / length)
     spread = _in_blocks(place <= rank, length).std() * math.sqrt(blocks)
-    low, high = rank - math.ceil(5 * spread) - 2, rank + math.ceil(5 * spread) + 2
-    if high - low > n // 2:
-        return _Near(rank, position - rank, 0, n)
-    low, high = max(0, low), min(n, high)
+    reach = math.ceil(5 * spread) + 2
+    if 2 * reach > n // 2:
+        return everywhere
+    low, high = max(0, rank - reach), min(n, rank + reach)
     under, last = place < low, n - length * (blocks - 1)
     return _Near(rank, position - rank, low, high, _in_blocks(under, length), _in_blocks(under, last))
 
 
 def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
-    """How many of ``length`` observations from each on are chosen, around the end; shape (n,)."""
+    """Count how many of ``length`` observations from each on are chosen, around the end; shape (n,)."""
     n = chosen.size
     running = np.concatenate([[0], np.cumsum(np.concatenate([chosen, chosen[:length]]), dtype=np.int64)])
     found: Ints = running[length : length + n] - running[:n]
@@ -149,8 +146,8 @@ def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
 
 
 def _first_above(cumulative: NDArray[np.int32], rank: int) -> Ints:
-    """For each column, which never falls, how many entries are at most ``rank``: bisection of all of them at
-    once."""
+    """Count for each column, which never falls, the entries that are at most ``rank``: bisection of all of
+    them at once."""
     n, draws = cumulative.shape
     column = np.arange(draws)
     found = np.zeros(draws, dtype=np.int64)

@@ -1,32 +1,31 @@
-"""What share of a connector's tax another one is, for instance the no-op connector's."""
+"""The share that one tax is of a connector's, for instance the no-op connector's."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
-from connector_tax.base.statistics.outcomes import GAIN, told
+from connector_tax.base.statistics.outcomes import GAIN, effect_of
 from connector_tax.base.statistics.resampling import Floats
 
 
 def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
-    """``part / whole``, both of which have a number; a gain has no shares."""
+    """Return ``part / whole``, both of which have a number; a gain has no shares."""
     both = combine(part, whole)
     assert part.point is not None and whole.point is not None
     if not whole.point:
         return unavailable("zero", both.n)
-    if told(*whole.interval(confidence)) == GAIN:
+    if effect_of(*whole.interval(confidence)) == GAIN:
         return unavailable("no_tax", both.n)
     share = both.estimate(part.point / whole.point, shares(*both.replicates))
     # An end of theirs that is open has its own reason.
     known = None not in (*part.interval(confidence), *whole.interval(confidence))
-    if known and share.why_open(confidence):
-        return replace(share, reason="open_tax")
-    return share
+    open_end = known and None in share.interval(confidence)
+    return replace(share, reason="open_tax") if open_end else share
 
 
 def shares(part: Floats, whole: Floats) -> Floats:
-    """Resamples of a share of a tax; infinite, on the part's side, where the tax is none.
+    """Return resamples of a share of a tax; infinite, on the part's side, where the tax is none.
 
     A share grows beyond all bounds as the whole shrinks to zero. Beyond zero the quotient would come back
     from the other side, as small or negative shares, and the interval would end below what it was taken for.

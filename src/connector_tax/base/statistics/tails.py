@@ -4,7 +4,7 @@ A queue's worst requests come in busy periods, and 200 requests may hold none of
 what was seen then all lie below the truth. So the upper end is Woodruff's (1952): the percentile whose level
 is as far up as the share of requests below it may be wrong, on the logit scale, for as many independent
 requests as there are blocks; and where that level has less than one independent request above it, an
-exponential tail stands for what was not seen, as waiting times have it (Kingman 1964); its mean is that of a
+exponential tail replaces what was not seen, as waiting times have it (Kingman 1964); its mean is that of a
 few values, and so it is drawn out as Pareto's is.
 """
 
@@ -22,7 +22,7 @@ HIGH_FROM = 75.0
 # Blocks are made twice as long as the data ask for; with two thirds of that, 16 queues of 200 and 600
 # requests had their p90 inside in 88 to 100 % of cases, half of them in 95 to 98.
 OF_A_BLOCK = 2 / 3
-# Of an exponent: an end beyond it bounds nothing that anybody asks, and its power would be no number.
+# The largest exponent: an end beyond it bounds nothing that anybody asks, and its power would overflow.
 FARTHEST = 100.0
 # Observations above this share are the tail whose mean excess is taken.
 TAIL_FROM = 0.8
@@ -52,7 +52,7 @@ class Tail:
 
     @classmethod
     def of(cls, ordered: Floats, q: float, length: int, factor: float = 1.0) -> "Tail | None":
-        """None below ``HIGH_FROM``.
+        """Take what the percentile ``q`` needs of a sample; None below ``HIGH_FROM``.
 
         Args:
             ordered: shape (n,), in rising order.
@@ -70,8 +70,12 @@ class Tail:
         return cls(share, independent, n, above, excess, int(excesses.size), factor)
 
     def upper(self, confidence: float) -> float:
-        """Upper end of an equal-tailed interval; +infinity where it reaches a request that did not finish."""
-        logit = self._logit(confidence)
+        """Return the upper end of an equal-tailed interval; +infinity where it reaches a request that did not
+        finish."""
+        # The highest level that may be ``share`` in truth, on the logit scale.
+        t = float(student_quantile((1 + confidence) / 2, max(2.0, self.independent - 1)))
+        deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
+        logit = math.log(self.share / (1 - self.share)) + deviation
         level = 1 / (1 + math.exp(-logit))
         seen = self._quantile(level)
         last = max(self.share, 1 - 1 / self.independent)
@@ -84,14 +88,8 @@ class Tail:
         few = max(1, self.excesses)
         return max(seen, self._quantile(last) + self.excess * few * math.expm1(min(beyond / few, FARTHEST)))
 
-    def _logit(self, confidence: float) -> float:
-        """Of the highest level that may be ``share`` in truth."""
-        t = float(student_quantile((1 + confidence) / 2, max(2.0, self.independent - 1)))
-        deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
-        return math.log(self.share / (1 - self.share)) + deviation
-
     def _quantile(self, level: float) -> float:
-        """Linear between order statistics, +infinity if it touches one."""
+        """Interpolate linearly between order statistics; +infinity if it touches an infinite one."""
         position = (self.n - 1) * level - (self.n - self.above.size)
         low = min(max(math.floor(position), 0), self.above.size - 1)
         weight = max(position - low, 0.0)

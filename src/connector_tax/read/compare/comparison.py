@@ -1,12 +1,11 @@
-"""Two campaigns to what changed between them: each tax in A, in B, and the difference with an interval.
+"""Changes between two campaigns: each tax in A, in B, and the difference with an interval.
 
 A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals
-alone. Taxes are the ones that stand in either campaign (``main_taxes``). One of one launch and one over
-blocks of launches are not compared: the interval of the former does not hold what launches differ by. Plain
-with a connector's settings is shown and decides nothing.
+alone. Taxes are either campaign's main ones (``main_taxes``). One of one launch and one over blocks of
+launches are not compared: the interval of the former does not hold what launches differ by. Plain with a
+connector's settings is shown and decides nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
-from connector_tax.base.statistics.mover import change
+from connector_tax.base.statistics.mover import independent_difference
 from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
 from connector_tax.read.figures.words import (
     blocks_of,
@@ -43,8 +42,8 @@ from connector_tax.read.figures.words import rate as rate_text
 
 
 def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
-    """Of the cells that a tax is made of: the usable ones of its launch, or of the blocks that it is a mean
-    over.
+    """Return the flags of the cells that a tax is made of: the usable ones of its launch, or of the blocks
+    that it is a mean over.
 
     Plain's second launches are in blocks alone.
     """
@@ -62,19 +61,15 @@ def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
 
 
 def _own_blocks(aggregate: Aggregate, tax: TaxRow) -> set[str]:
-    """Phases of the blocks in which its configuration and plain have a number; equal rates have one entry of
+    """Return the blocks in which its configuration and plain have a number; equal rates have one entry of
     blocks."""
-    entries = (
-        set(row.by_block)
-        for entry in aggregate.repeats
-        if (entry.rate_per_s, entry.metric) == (tax.rate_per_s, tax.metric)
-        for row in entry.taxes
-        if row.config == tax.config
-    )
-    return next(entries, set())
+    for entry in aggregate.repeats:
+        if (entry.rate_per_s, entry.metric) == (tax.rate_per_s, tax.metric):
+            return {block for row in entry.taxes if row.config == tax.config for block in row.by_block}
+    return set()
 
 
-# Decide; steps are shown beside them where both campaigns recorded them.
+# These decide; steps are shown beside them where both campaigns recorded them.
 LATENCIES: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 STEPS: tuple[Metric, ...] = ("step_p50_us", "callback_p50_us")
 FALLBACK = "fallback_lowest_rate"
@@ -200,7 +195,8 @@ class Comparison:
         return [c for c in self.asked if c.regression or (c.change is not None and not c.is_unbounded)]
 
     @property
-    def lost(self) -> list[Change]:
+    def missing(self) -> list[Change]:
+        """Changes that may be a regression and cannot be computed."""
         return [c for c in self.asked if c.change is None]
 
     @property
@@ -223,12 +219,12 @@ class Comparison:
         if self.regressions:
             return 1
         unknown = any(absent.withholds for absent in self.in_neither)
-        missing = (self.lost or self.gone or unknown) and not self.allow_missing
+        missing = (self.missing or self.gone or unknown) and not self.allow_missing
         return 2 if not self.decisive or self.unbounded or missing else 0
 
 
 def read_side(name: str, path: Path) -> Side:
-    """A campaign folder, or an ``aggregate.json`` by itself.
+    """Read a campaign folder, or an ``aggregate.json`` by itself.
 
     Raises:
         ArtifactError: missing, not JSON, of another schema, or of another form.
@@ -241,7 +237,7 @@ def read_side(name: str, path: Path) -> Side:
 def compare(
     a: Side, b: Side, *, fail_above: float, deciding: tuple[LatencyMetric, ...], allow_missing: bool = False
 ) -> Comparison:
-    """B against A.
+    """Compare B with A.
 
     Args:
         fail_above: as a ratio; 0.05 is 5 percentage points.
@@ -250,8 +246,8 @@ def compare(
     Raises:
         NotComparable: confidence or Phase A's shape is not the same in both.
     """
-    confidence = _one_confidence(a, b)
-    _one_shape(a, b)
+    confidence = a.aggregate.provenance.confidence
+    _refuse_unlike(a, b)
     rate = common_rate(a, b)
     changes: list[Change] = []
     only_in: list[OnlyIn] = []
@@ -268,29 +264,22 @@ def compare(
                 side.name: own[config] for side, own in zip((a, b), planned, strict=True) if config in own
             }
             skipped = set(statuses.values()) == {"skipped"}
-            in_neither.append(InNeither(config, _why_in_neither(a, b, config), skipped, tuple(statuses)))
+            first, second = (why_absent(side.aggregate, config) for side in (a, b))
+            why = first if first == second else f"in A {first}; in B {second}"
+            in_neither.append(InNeither(config, why, skipped, tuple(statuses)))
         if len(there) == 2 and rate.per_s is not None:
             changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
     found = (tuple(changes), tuple(only_in), tuple(in_neither), allow_missing)
     return Comparison(a, b, confidence, fail_above, deciding, rate, *found)
 
 
-def _why_in_neither(a: Side, b: Side, config: str) -> str:
-    first, second = (why_absent(side.aggregate, config) for side in (a, b))
-    return first if first == second else f"in A {first}; in B {second}"
-
-
-def _one_confidence(a: Side, b: Side) -> float:
-    found = [side.aggregate.provenance.confidence for side in (a, b)]
-    if found[0] != found[1]:
+def _refuse_unlike(a: Side, b: Side) -> None:
+    first, second = (side.aggregate.provenance.confidence for side in (a, b))
+    if first != second:
         raise NotComparable(
-            f"analysis.confidence is {found[0]:g} in {a.path} and {found[1]:g} in {b.path}. Analyse one of"
+            f"analysis.confidence is {first:g} in {a.path} and {second:g} in {b.path}. Analyse one of"
             " them again with the other's."
         )
-    return found[0]
-
-
-def _one_shape(a: Side, b: Side) -> None:
     shapes = [phase_a_shape(side.aggregate) for side in (a, b)]
     if None not in shapes and shapes[0] != shapes[1]:
         words = [f"{i} prompt and {o} output tokens" for i, o in (s for s in shapes if s is not None)]
@@ -301,8 +290,9 @@ def _one_shape(a: Side, b: Side) -> None:
 
 
 def common_rate(a: Side, b: Side) -> Rate:
-    """ref_safe where it is one; else the highest rate that plain has in both, that is healthy in both and at
-    which taxes of both can be compared: blocks are launched at a campaign's own reference rates alone.
+    """Return ref_safe where it is the same; else the highest rate that plain has in both, that is healthy in
+    both and at which taxes of both can be compared: blocks are launched at a campaign's own reference rates
+    alone.
     """
     first, second = (reference_rate(side.aggregate, "ref_safe") for side in (a, b))
 
@@ -327,7 +317,7 @@ def common_rate(a: Side, b: Side) -> Rate:
 
 
 def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
-    """Whether some latency of some configuration can be compared at that rate."""
+    """Return whether some latency of some configuration can be compared at that rate."""
     return any(
         not _why_not(*(tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b)))
         for config in a.aggregate.config_ids
@@ -341,8 +331,9 @@ def _changes(
 ) -> list[Change]:
     found = []
     metrics: tuple[Metric, ...] = (*LATENCIES, *STEPS)
+    states = [side.aggregate.configs.get(config) for side in (a, b)]
     for metric in metrics:
-        if metric == "ttft_p90" and all(_ttft_is_no_tax(side.aggregate, config) for side in (a, b)):
+        if metric == "ttft_p90" and all(state and state.ttft_is_no_tax for state in states):
             continue
         first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
         why_not = _why_not(first, second)
@@ -361,18 +352,14 @@ def _changes(
 def word_of(change: Interval | None, regression: bool) -> str:
     if change is None:
         return "not available"
-    return "worse" if regression else WORDS[change.told]
-
-
-def _ttft_is_no_tax(aggregate: Aggregate, config: str) -> bool:
-    return config in aggregate.configs and bool(aggregate.configs[config].ttft_is_no_tax)
+    return "worse" if regression else WORDS[change.effect]
 
 
 def _why_not(a: Number, b: Number) -> str:
-    """Empty where the two can be compared; else in which campaign there is no number, and why."""
-    lost = {name: found.reason for name, found in (("A", a), ("B", b)) if not found.known}
-    if lost or (a.n_blocks == 1) == (b.n_blocks == 1):
-        return "; ".join(f"in {name} {reason}" for name, reason in lost.items())
+    """Return in which campaign there is no number, and why; empty where the two can be compared."""
+    missing = [f"in {name} {found.reason}" for name, found in (("A", a), ("B", b)) if not found.known]
+    if missing or (a.n_blocks == 1) == (b.n_blocks == 1):
+        return "; ".join(missing)
     return f"{launches_text(a.n_blocks)} in A, {launches_text(b.n_blocks)} in B"
 
 
@@ -380,24 +367,25 @@ def _difference(a: Number, b: Number) -> Interval | None:
     first, second = a.interval, b.interval
     if first is None or second is None:
         return None
-    return Interval(*change((first.point, first.low, first.high), (second.point, second.low, second.high)))
+    return Interval(
+        *independent_difference((first.point, first.low, first.high), (second.point, second.low, second.high))
+    )
 
 
 def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:
-    """Whether it has a tax at that rate, be it one that is unavailable."""
-    if rate_per_s is None:
-        return bool(rated_cells(aggregate, "a", config))
-    return any(True for _ in _standing(aggregate, config, rate_per_s))
+    """Return whether it has a tax at that rate, be it one that is unavailable."""
+    rows = rated_cells(aggregate, "a", config) if rate_per_s is None else _at(aggregate, config, rate_per_s)
+    return bool(rows)
 
 
-def _standing(aggregate: Aggregate, config: str, rate_per_s: float) -> Iterator[TaxRow]:
-    """The taxes that stand at that rate, at the reference rates first."""
-    return (t for t in aggregate.main_taxes if (t.config, t.rate_per_s) == (config, rate_per_s))
+def _at(aggregate: Aggregate, config: str, rate_per_s: float | None) -> list[TaxRow]:
+    """Return the main taxes at that rate, at the reference rates first."""
+    return [t for t in aggregate.main_taxes if (t.config, t.rate_per_s) == (config, rate_per_s)]
 
 
 def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float) -> Number:
-    """The campaign's own tax at that rate."""
-    tax = next((t for t in _standing(aggregate, config, rate_per_s) if t.metric == metric), None)
+    """Return the campaign's own tax at that rate."""
+    tax = next((t for t in _at(aggregate, config, rate_per_s) if t.metric == metric), None)
     if tax is None:
         return no_number(f"no {metric} at {rate_text(rate_per_s)}")
     return Number(
@@ -411,18 +399,18 @@ def tax_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float)
 
 
 def flags_at(aggregate: Aggregate, config: str, metric: Metric, rate_per_s: float | None) -> list[str]:
-    """Flags of the cells behind the campaign's own tax at that rate."""
-    standing = () if rate_per_s is None else _standing(aggregate, config, rate_per_s)
-    return sorted({flag for tax in standing if tax.metric == metric for flag in flags_behind(aggregate, tax)})
+    """Return the flags of the cells behind the campaign's own tax at that rate."""
+    taxes = [tax for tax in _at(aggregate, config, rate_per_s) if tax.metric == metric]
+    return sorted({flag for tax in taxes for flag in flags_behind(aggregate, tax)})
 
 
 def number_of(
     side: Side, config: str, metric: LatencyMetric, reference: Reference, rate_per_s: float
 ) -> Number:
-    """The tax that stands in the campaign at the rate of ``reference``, or why there is none."""
+    """Return the campaign's main tax at the rate of ``reference``, or why there is none."""
     aggregate = side.aggregate
     if FALLBACK in reference_flags(aggregate):
         return no_number(f"{reference} is a fallback")
-    if not any(t.metric == metric for t in _standing(aggregate, config, rate_per_s)):
+    if not any(t.metric == metric for t in _at(aggregate, config, rate_per_s)):
         return no_number(why_absent(aggregate, config))
     return tax_at(aggregate, config, metric, rate_per_s)

@@ -1,5 +1,5 @@
 """A comparison as text that ends with its verdict, and as one JSON object (``docs/formats.md`` lists the
-keys); and what else differs between the two campaigns, which must be known before their taxes are compared.
+keys); and the other differences between the two campaigns, which a reader must know beside their taxes.
 """
 
 import json
@@ -39,7 +39,7 @@ from connector_tax.read.figures.words import (
     with_interval,
 )
 
-# What taxes depend on beside connector, versions and rate, by its name in ``provenance``.
+# Facts that taxes depend on beside connector, versions and rate, by their names in ``provenance``.
 _ALIKE = (
     *("engine_kind", "model", "arrival", "confidence", "host.cpu", "host.cores"),
     *(
@@ -52,7 +52,7 @@ _ALIKE = (
     *("settings.engine.pin_cpus", "settings.engine.step_timing"),
 )
 _ALIKE_BENEATH = ("engine_args.", "settings.engine.env.")
-# Whose campaign it is, and in which order it ran.
+# These say which campaign it is and in which order it ran, and are not compared.
 _UNASKED = ("config_hash", "created_utc", "order", "cards")
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host.memory_mib"}
@@ -68,7 +68,7 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """What ``provenance`` says otherwise of the two, by its names there; reference rates and flags."""
+    """Return what differs in ``provenance``, by its names there; in reference rates and flags."""
     configs = {c.config for c in comparison.changes}
     first, second = (_facts(side, configs) | _flags(side, comparison) for side in comparison.sides)
     pairs = [Difference(n, first.get(n, "-"), second.get(n, "-")) for n in dict.fromkeys([*first, *second])]
@@ -76,7 +76,7 @@ def differences(comparison: Comparison) -> list[Difference]:
 
 
 def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
-    """Those of the reference rates, and of the cells behind the taxes that are compared."""
+    """Return the flags of the reference rates, and of the cells behind the taxes that are compared."""
     at = comparison.rate.per_s
     behind = {f for c in comparison.changes for f in flags_at(side.aggregate, c.config, c.metric, at)}
     return {
@@ -86,8 +86,8 @@ def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
 
 
 def has_to_be_alike(side: Side) -> dict[str, str]:
-    """What taxes depend on beside connector, versions and rate, in words: campaigns that differ in one of
-    these are different series."""
+    """Return what taxes depend on beside connector, versions and rate, in words: campaigns that differ in one
+    of these are different series."""
     provenance, shape = side.aggregate.provenance, phase_a_shape(side.aggregate)
     return {
         "device": _device_of_series(side),
@@ -97,7 +97,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
         "engines side by side": str(provenance.engines_at_once),
         "cards, or places without one": str(len(provenance.cards or ()) or 1),
         "comparisons across cards": "some" if provenance.mixed_cards else "none",
-        # What is null or empty is as good as not said.
+        # Null and empty values count as absent.
         **{
             name: text
             for name, text in _facts(side, ()).items()
@@ -107,7 +107,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
 
 
 def _device_of_series(side: Side) -> str:
-    """Cards count by their names, since another card of the same kind is no other device."""
+    """Name the device; cards count by their names, since another card of the same kind is no other device."""
     if on_embedded_engine(side.aggregate):
         return "the embedded engine"
     if (clock := side.aggregate.provenance.clock) is not None:
@@ -128,8 +128,7 @@ def _facts(side: Side, configs: Collection[str]) -> dict[str, str]:
         given["virtual_gpu"] = virtual_name(clock)
     found = _flat({name: value for name, value in given.items() if name not in _UNASKED})
     found["step times"] = "recorded" if side.aggregate.step_timing_available else "not recorded"
-    rates = {f"{r}, req/s": _text(reference_rate(side.aggregate, r)) for r in REFERENCES}
-    return found | rates
+    return found | {f"{r}, req/s": _text(reference_rate(side.aggregate, r)) for r in REFERENCES}
 
 
 def _flat(value: Mapping[str, object], before: str = "") -> dict[str, str]:
@@ -167,8 +166,8 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def identity(side: Side) -> tuple[object, ...]:
-    """Its launches, and not what was made of them: of one campaign before and after a loss both sides share
-    launches.
+    """Return what identifies a campaign's launches: of one campaign before and after a loss both sides share
+    them.
 
     Two hosts may start a campaign of one name in the same second, and not every campaign says when it
     started.
@@ -230,25 +229,20 @@ def side_document(side: Side) -> dict[str, Scalar]:
 
 
 def comparison_json_text(found: Comparison) -> str:
-    """The document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of a
-    command."""
+    """Return the document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of
+    a command."""
     return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(found)))), indent=2)
 
 
 def comparison_text(comparison: Comparison) -> str:
     """Return it for people; the last line is the verdict."""
     tables = {
-        metric: [_columns(c) for c in comparison.changes if c.metric == metric] for metric in METRIC_WORDS
+        words: rows
+        for metric, words in METRIC_WORDS.items()
+        if (rows := [_columns(c) for c in comparison.changes if c.metric == metric])
     }
-    return (
-        template(TEMPLATE)
-        .render(
-            c=comparison,
-            document=comparison_document(comparison),
-            tables={METRIC_WORDS[metric]: rows for metric, rows in tables.items() if rows},
-        )
-        .strip("\n")
-    )
+    document = comparison_document(comparison)
+    return template(TEMPLATE).render(c=comparison, document=document, tables=tables).strip("\n")
 
 
 def _columns(change: Change) -> list[str]:
@@ -264,30 +258,30 @@ def _columns(change: Change) -> list[str]:
 
 
 def number_text(found: Number, unit: Unit) -> str:
-    """A tax with its interval and launches, or why there is none."""
+    """Format a tax with its interval and launches, or why there is none."""
     if (value := found.interval) is None:
         return f"not available ({clean(found.reason or '')})"
     return f"{with_interval(value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
 
 
 def change_text(change: Change) -> str:
-    """Percentages differ by percentage points."""
+    """Format a change; percentages differ by percentage points."""
     return with_interval(change.change, change.unit).replace(" %", " pp") if change.change is not None else ""
 
 
 def sentence(c: Comparison) -> str:
-    """The verdict, on one line, with what its intervals hold and what qualifies them: it gets quoted without
-    the rest."""
+    """Return the verdict, on one line, with what its intervals hold and what qualifies them: it gets quoted
+    without the rest."""
     named = {id(x): f"{METRIC_WORDS[x.metric]} of {x.config}" for x in c.changes}
     absent = [x for x in c.in_neither if is_connector(x.config)]
     both = [x for x in absent if len(x.planned_in) == 2]
-    lost: dict[str, list[str]] = {}
-    for x in c.lost:
-        lost.setdefault(x.reason or "", []).append(named[id(x)])
+    missing: dict[str, list[str]] = {}
+    for x in c.missing:
+        missing.setdefault(x.reason or "", []).append(named[id(x)])
     parts = {
         "risen": [f"{named[id(x)]} by {change_text(x)}" for x in c.regressions],
         "unbounded": [f"{named[id(x)]} by {change_text(x)}" for x in c.unbounded],
-        "lost": [f"{listing(names, MOST_NAMED)} ({clean(why)})" for why, names in lost.items()],
+        "lost": [f"{listing(names, MOST_NAMED)} ({clean(why)})" for why, names in missing.items()],
         "in_neither": [f"{x.config} ({clean(x.reason)})" for x in both if not x.skipped],
         "skipped": [x.config for x in both if x.skipped],
         "planned_in_one": [f"{x.config} ({x.planned_in[0]})" for x in absent if len(x.planned_in) == 1],
@@ -315,12 +309,10 @@ def sentence(c: Comparison) -> str:
         n=len(c.decisive), limit=f"{c.fail_above * 100:g} pp", risen=len(c.regressions), asked=len(c.asked)
     )
     where = on[0] if on[0] == on[1] else f"A on {on[0]}, B on {on[1]}"
-    said = [
-        f"{labels()['compared'][code]}: {listing(items, MOST_NAMED)}"
-        for code, items in parts.items()
-        if items
-    ]
-    why = [] if c.rate.per_s is not None else [c.rate.sentence.rstrip(".")]
+    said = [] if c.rate.per_s is not None else [c.rate.sentence.rstrip(".")]
     if identity(c.a) == identity(c.b):
-        why.append(label("comparison_note", "same_campaign").rstrip("."))
-    return f"{verdict} ({where}). {'. '.join([*why, *said])}".rstrip(". ") + "."
+        said.append(label("comparison_note", "same_campaign").rstrip("."))
+    for code, items in parts.items():
+        if items:
+            said.append(f"{labels()['compared'][code]}: {listing(items, MOST_NAMED)}")
+    return f"{verdict} ({where}). {'. '.join(said)}".rstrip(". ") + "."

@@ -1,5 +1,5 @@
-"""Figures 4, 5, 7 and 8: the tax of every connector at both reference rates and over prompt and output
-length, in parts, and of a stack beside its parts."""
+"""Figures 4, 5, 7 and 8: the tax of every connector at both reference rates, over prompt and output length,
+in parts, and of a stack beside its parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
 from connector_tax.read.figures.style import (
     FORM,
     MEASURED,
+    Bars,
     Drawn,
     Omitted,
     Row,
@@ -27,12 +28,11 @@ from connector_tax.read.figures.style import (
     error_bar,
     finished,
     launches,
-    left_out,
     look_of,
     new_figure,
+    not_shown,
     omitted,
     percent_axis,
-    row_axis,
     side_by_side,
     write_behind,
 )
@@ -42,14 +42,14 @@ from connector_tax.read.figures.words import (
     connectors_or_all,
     interval_texts,
     listing,
+    main_tax_for,
     main_taxes,
+    names_of,
     percent,
     phase_a_shape,
     rate,
     reason_text,
     reference_rate,
-    short_label,
-    standing_tax,
     why_absent,
 )
 
@@ -57,9 +57,9 @@ BAR = 0.38
 FLOOR = "#E9E9E9"
 GAP = "#B2182B"
 HATCH_OF = {"ref_safe": "", "ref_load": "////"}
-# Of Figure 5, where an interval does not exclude zero.
+# Figure 5's cells whose interval does not exclude zero.
 HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
-# Of the CSV beside each figure; a tax of one launch has no blocks.
+# Columns of the CSV beside each figure.
 BAR_COLUMNS = (
     "config metric reference rate_per_s input_tokens output_tokens phase n_blocks point low high n n_plain"
 )
@@ -85,7 +85,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     figure = new_figure(10.4, 1.0 + (0.1 + 0.29 * len(names)) * len(order), len(metrics))
     floors = []
     for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
-        ends, texts = [0.0], [""]
+        bars = Bars(axes)
         for row, config in enumerate(order):
             points = []
             gap = _gap(aggregate, config, metric)
@@ -98,15 +98,11 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                 colour, hatch = look_of(config).colour, HATCH_OF[reference]
                 axes.barh(y, value.point, height=BAR * 0.92, color="#FFFFFF" if hatch else colour,
                           edgecolor=colour, hatch=hatch)  # fmt: skip
-                error_bar(axes, y, value, horizontal=True)
                 added = f"  gap {percent(gap.point).replace(' %', ' pp')}" if gap and hatch else ""
-                texts.append(percent(value.point) + added)
-                write_behind(axes, y, ends_of(value), texts[-1])
-                ends += ends_of(value)
+                bars.interval(y, value, percent(value.point) + added)
             if gap and len(points) == 2:
                 axes.plot(points, [row, row], color=GAP, linewidth=2, marker="|", markersize=1.4 * form.mark)
-        names_of_rows = [short_label(aggregate.label_of(c)) for c in order]
-        row_axis(axes, names_of_rows, ends, texts, f"tax of {METRICS[metric]} (%)")
+        bars.label(names_of(aggregate, order), f"tax of {METRICS[metric]} (%)")
         for entry in aggregate.repeats:
             low, high = entry.noise_floor.low, entry.noise_floor.high
             at_safe = "ref_safe" in names and (entry.reference, entry.metric) == ("ref_safe", metric)
@@ -123,7 +119,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
     shown = [tax for m in metrics for r in names for tax in taxes[m, r].values()]
     some = {tax.config for tax in shown}
-    lacking = [
+    missing = [
         f"{METRICS[m].removesuffix(' p90')} of {c} at {r}"
         for r in names
         for m in METRICS
@@ -136,7 +132,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         [_columns(tax, BAR_COLUMNS) for tax in shown],
         taxes=shown,
-        lists={**launches(shown), "no_bar": lacking, **left_out(aggregate, "a", some, taxes=shown)},
+        lists={**launches(shown), "no_bar": missing, **not_shown(aggregate, "a", some, taxes=shown)},
         legend=legend,
     )
 
@@ -156,7 +152,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     """Draw the TTFT tax over prompt and output length, one heatmap per connector (phase B).
 
     A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its
-    own. At Phase A's shape the main tax stands, as in Figure 4, also where Phase B's own cell is lost.
+    own. At Phase A's shape the main tax counts, as in Figure 4, also where Phase B's own cell is missing.
     """
     own = [
         tax
@@ -168,7 +164,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     if not order:
         return omitted("no_shapes")
     inputs, outputs = sorted({t.input_tokens for t in own}), sorted({t.output_tokens for t in own})
-    names = [short_label(aggregate.label_of(c)) for c in order]
+    names = names_of(aggregate, order)
     taxes = [tax for c in order for _, tax in sorted(every[c].items())]
     rates = {tax.rate_per_s for tax in taxes}
     form = FORM.get()
@@ -198,21 +194,12 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             axes.set_axis_off()
             continue
         grid = every[order[position]]
-        values = np.array(
-            [[tax.point if (tax := grid.get((i, o))) else np.nan for o in outputs] for i in inputs]
-        )
+        values = np.array([[grid[i, o].point if (i, o) in grid else np.nan for o in outputs] for i in inputs])
         axes.pcolormesh(values, cmap=colours, norm=norm, edgecolors="#FFFFFF", linewidth=1.5)
         for (row, i), (column, o) in product(enumerate(inputs), enumerate(outputs)):
-            text = texts[id(grid[i, o])] if (i, o) in grid else "n/a"
-            _write_cell(
-                axes,
-                column,
-                row,
-                grid.get((i, o)),
-                text,
-                colours(norm(values[row, column])),
-                form.small * fits,
-            )
+            tax = grid.get((i, o))
+            text, colour = texts.get(id(tax), "n/a"), colours(norm(values[row, column]))
+            _write_cell(axes, column, row, tax, text, colour, form.small * fits)
         axes.set_xticks(np.arange(len(outputs)) + 0.5, [f"{o:,}" for o in outputs])
         axes.set_yticks(np.arange(len(inputs)) + 0.5, [f"{i:,}" for i in inputs])
         axes.set_ylim(len(inputs), 0)
@@ -237,18 +224,18 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         [_columns(tax, CELL_COLUMNS) for tax in taxes],
         taxes=taxes,
-        lists={"not_available": missing, **left_out(aggregate, "b", order, taxes=taxes)},
+        lists={"not_available": missing, **not_shown(aggregate, "b", order, taxes=taxes)},
         rate_per_s=rates.pop() if len(rates) == 1 else None,
         shape=False,
     )
 
 
 def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
-    """Return of each configuration the tax that stands at each of Phase B's shapes; its own cell there may be
-    lost, or all of Phase B."""
+    """Return each configuration's main tax at each of Phase B's shapes; its own cell there may be missing, or
+    all of Phase B."""
     grids: dict[str, Grid] = {}
     for measured in own:
-        tax = standing_tax(aggregate, measured)
+        tax = main_tax_for(aggregate, measured)
         if tax.known:
             grids.setdefault(tax.config, {})[measured.shape] = tax
     for config, main in main_taxes(aggregate, metric="ttft_p90", reference="ref_safe").items():
@@ -258,7 +245,7 @@ def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
 
 
 def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
-    """Return what stands in a cell: the tax, its interval, and where they differ its rate and its blocks."""
+    """Return the text of a cell: the tax, its interval, and where they differ its rate and its blocks."""
     value = tax.interval
     assert value is not None, "a grid has taxes with a number"
     point, low, high = (text.removesuffix(" %") for text in interval_texts(value, no_low="?", no_high="?"))
@@ -273,10 +260,9 @@ def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
 def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour: Any, points: float) -> None:
     """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval
     holds zero."""
-    hatch = HATCHES.get(tax.told) if tax else None
+    hatch = HATCHES.get(tax.effect) if tax else None
     if hatch:
-        face: Any = {"fill": False, "edgecolor": "#8A8A8A", "linewidth": 0}
-        axes.add_patch(Rectangle((x, y), 1, 1, hatch=hatch, **face))
+        axes.add_patch(Rectangle((x, y), 1, 1, hatch=hatch, fill=False, edgecolor="#8A8A8A", linewidth=0))
     dark = float(np.dot(colour[:3], (0.299, 0.587, 0.114))) < 0.5
     axes.text(
         x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=points, linespacing=1.25,
@@ -323,48 +309,34 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     if not any(stack.parts for stack in every):
         return _not_split(aggregate)
     order = [c for c in aggregate.config_ids if any(c in found for found in stacks.values())]
-    names = [short_label(aggregate.label_of(c)) for c in order]
     figure = new_figure(10.4, 1.0 + 0.8 * len(order), len(stacks))
     rows: list[Row] = []
     shown: list[TaxRow] = []
     metrics = [m for m in METRICS if m in stacks]
     for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
-        found = stacks[metric]
-        ends, texts = [0.0], [""]
+        found, bars = stacks[metric], Bars(axes)
         for place, config in enumerate(order):
             stack = found.get(config)
             if stack is None:
                 write_behind(axes, place, [], "not available", GREY)
                 continue
             if "flags" not in stack.parts:
-                words = "flags not told apart" if stack.parts else "parts not told apart"
+                words = f"{'flags' if stack.parts else 'parts'} not told apart"
                 write_behind(axes, place + OFFSETS[0], [], words, GREY)
             start = 0.0
             for offset, part in zip(OFFSETS, PARTS, strict=False):
                 if (value := stack.parts.get(part)) is not None:
-                    ends += _bar(axes, place + offset, config, part, start, value)
+                    bars.ends.extend(_bar(axes, place + offset, config, part, start, value))
                     start += value.point
-            y = place + OFFSETS[-1]
-            error_bar(axes, y, stack.total, horizontal=True, colour=WHOLE)
-            axes.plot(
-                stack.total.point, y, "|", color=WHOLE, markersize=2 * FORM.get().mark, markeredgewidth=1.8
-            )
-            texts.append(percent(stack.total.point))
-            write_behind(axes, y, ends_of(stack.total), texts[-1])
-            ends += ends_of(stack.total)
+            y, whole = place + OFFSETS[-1], stack.total
+            bars.interval(y, whole, percent(whole.point), colour=WHOLE)
+            axes.plot(whole.point, y, "|", color=WHOLE, markersize=2 * FORM.get().mark, markeredgewidth=1.8)
             rows += [
-                {
-                    "config": config,
-                    "metric": metric,
-                    "part": part,
-                    "tax": v.point,
-                    "low": v.low,
-                    "high": v.high,
-                }
-                for part, v in {**stack.parts, "total": stack.total}.items()
+                {"config": config, "metric": metric, "part": p, "tax": v.point, "low": v.low, "high": v.high}
+                for p, v in {**stack.parts, "total": whole}.items()
             ]
             axes.axhline(place + 0.5, color="#DDDDDD", linewidth=0.6)
-        row_axis(axes, names, ends, texts, f"tax of {METRICS[metric]} (%)")
+        bars.label(names_of(aggregate, order), f"tax of {METRICS[metric]} (%)")
         # The taxes behind the bars: those that are split, and those that are parts of them.
         behind = {*found, *(MATCHED + c for c, s in found.items() if "flags" in s.parts)}
         behind |= {NOOP for s in found.values() if "framework" in s.parts}
@@ -378,7 +350,7 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         Line2D([], [], color=WHOLE, marker="|", markersize=2 * FORM.get().mark, label="whole tax"),
     ]
     at = reference_rate(aggregate, "ref_safe")
-    whole = [c for c in order if any(c in found and not found[c].parts for found in stacks.values())]
+    not_split = [c for c in order if any(c in found and not found[c].parts for found in stacks.values())]
     return finished(
         aggregate,
         name,
@@ -387,8 +359,8 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         taxes=shown,
         lists={
             **launches(shown),
-            "not_split": whole,
-            **left_out(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
+            "not_split": not_split,
+            **not_shown(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
         },
         legend=legend if any("flags" in stack.parts for stack in every) else legend[1:],
         rate_per_s=at,
@@ -398,9 +370,8 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 def _stack(row: Decomposition) -> Stack | None:
     if (total := row.total.interval) is None:
         return None
-    every = {"flags": row.flags, "framework": row.framework, "implementation": row.implementation}
     wanted = PARTS[1:] if row.parts == 2 else PARTS
-    parts = {p: value for p in wanted if (value := every[p].interval) is not None}
+    parts = {p: value for p in wanted if (value := getattr(row, p).interval) is not None}
     return Stack(total, parts if len(parts) == len(wanted) else {})
 
 
@@ -450,24 +421,21 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         return _no_stack(aggregate, members, taxes)
     shown = [taxes[c] for c in alike[0]]
     one, two, whole = (value for tax in shown if (value := tax.interval) is not None)
-    bars = [one, two, _sum(aggregate, alike[0][-1], one, two), whole]
     first, second, together = alike[0]
-    ids = [first, second, "sum", together]
-    names = [short_label(aggregate.label_of(c)) if c != "sum" else "sum of the two" for c in ids]
+    total = _sum(aggregate, together, one, two)
+    drawn = {first: one, second: two, "sum": total, together: whole}
+    first_name, second_name, whole_name = names_of(aggregate, alike[0])
     figure = new_figure(9.6, 3.4)
     axes = figure.subplots()
-    ends, texts = [0.0], []
-    for row, (config, value) in enumerate(zip(ids, bars, strict=True)):
+    bars = Bars(axes)
+    for row, (config, value) in enumerate(drawn.items()):
         style: Any = {"color": look_of(config).colour}
         if config == "sum":
             style = {"facecolor": "#FFFFFF", "edgecolor": "#555555", "hatch": "////"}
         axes.barh(row, value.point, height=0.62, **style)
-        error_bar(axes, row, value, horizontal=True)
-        texts.append(percent(value.point))
-        write_behind(axes, row, ends_of(value), texts[-1])
-        ends += ends_of(value)
-    axes.plot([bars[2].point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
-    row_axis(axes, names, ends, texts, "tax of TTFT p90 (%)")
+        bars.interval(row, value, percent(value.point))
+    axes.plot([total.point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
+    bars.label([first_name, second_name, "sum of the two", whole_name], "tax of TTFT p90 (%)")
     at = reference_rate(aggregate, "ref_safe")
     # Over blocks a tax is against the mean of plain's two launches of each.
     plains = ["plain"] if shown[0].of_one_launch else ["plain", PLAIN_AGAIN]
@@ -476,13 +444,12 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         name,
         figure,
         [
-            {"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high}
-            for c, v in zip(ids, bars, strict=True)
+            {"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in drawn.items()
         ],
         taxes=shown,
         lists={
             **launches(shown),
-            **left_out(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
+            **not_shown(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
         },
         rate_per_s=at,
     )  # fmt: skip

@@ -58,7 +58,7 @@ def draw_fleet(fleet: Fleet, folder: Path) -> None:
                         ),
                         key=lambda point: point[0],
                     )
-                    # Set apart a little, so that whiskers can be told apart.
+                    # Set apart a little, so that whiskers do not overlap.
                     aside = 0.006 * (position - (len(lines) - 1) / 2)
                     axes.plot(
                         [load + aside for load, *_ in own],

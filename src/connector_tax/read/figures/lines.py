@@ -16,6 +16,7 @@ from connector_tax.base.documents.rates import REFERENCES
 from connector_tax.base.records.connector import is_connector
 from connector_tax.read.figures.style import (
     FORM,
+    Bars,
     Drawn,
     Lists,
     Omitted,
@@ -23,27 +24,25 @@ from connector_tax.read.figures.style import (
     ends_of,
     error_bar,
     finished,
-    left_out,
     look_of,
     new_figure,
+    not_shown,
     omitted,
     plain_log_axis,
     plain_numbers,
     rate_axis,
-    row_axis,
     saturated,
-    write_behind,
 )
 from connector_tax.read.figures.words import (
     connectors_or_all,
     label,
     listing,
     microseconds,
+    names_of,
     problem_text,
     rate,
     rated_cells,
     reference_rate,
-    short_label,
     why_absent,
 )
 
@@ -72,6 +71,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     }
     if not lines:
         return omitted("no_points", quantity=axis_label.partition(" (")[0])
+    names = dict(zip(lines, names_of(aggregate, lines), strict=True))
     fired = {c: [cell for cell in cells[c] if cell.saturation_criteria.fired] for c in lines}
     with_strip = any(fired.values())
     form = FORM.get()
@@ -88,7 +88,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             [v.point for _, v in points],
             color=look.colour,
             marker=look.marker,
-            label=short_label(aggregate.label_of(config)),
+            label=names[config],
         )
         for x, (cell, value) in zip(xs, points, strict=True):
             error_bar(axes, x, value, colour=look.colour)
@@ -102,7 +102,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             words = f"{reference} ({rate(at)})"
             legend.append(axes.axvline(at, color="#777777", linestyle=dashes, zorder=0, label=words))
     for strip in below:
-        _strip(strip, fired, [short_label(aggregate.label_of(c)) for c in fired])
+        _strip(strip, fired, [*names.values()])
         marks = {"saturated": "x"} | {
             f"criterion: {label('saturation', code)}": marker for code, marker in CRITERIA.items()
         }
@@ -112,7 +112,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         ]
     [axes, *below][-1].set_xlabel(REQUESTED)
     # A configuration without any point has no line, and its cells are named all the same.
-    lost = {
+    missing = {
         c: [rate(cell.rate_per_s) for cell in own if cell not in [drawn for drawn, _ in lines.get(c, ())]]
         for c, own in cells.items()
     }
@@ -129,10 +129,10 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for config, points in lines.items()
         for cell, value in points
     ]
-    lists = {"no_point": [f"{c} at {listing(at, 9)}" for c, at in lost.items() if at]}
+    lists = {"no_point": [f"{c} at {listing(at, 9)}" for c, at in missing.items() if at]}
     n = [cell.n_window for points in lines.values() for cell, _ in points]
     return finished(
-        aggregate, name, figure, rows, n=n, lists={**lists, **left_out(aggregate, "a")}, legend=legend
+        aggregate, name, figure, rows, n=n, lists={**lists, **not_shown(aggregate, "a")}, legend=legend
     )
 
 
@@ -164,16 +164,11 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     knees = {c: knee for c, knee in saturation.items() if knee is not None}
     figure = new_figure(9.6, 5.0)
     axes = figure.subplots()
-    legend: list[Artist] = []
-    legend += axes.plot(
-        rates, rates, color="#555555", linestyle="--", zorder=5, label="achieved = requested (y = x)"
-    )
-    ring: Any = {
-        "linestyle": "none",
-        "marker": "o",
-        "markersize": 3.4 * FORM.get().mark,
-        "markerfacecolor": "none",
-    }
+    diagonal = "achieved = requested (y = x)"
+    legend: list[Artist] = [*axes.plot(rates, rates, "--", color="#555555", zorder=5, label=diagonal)]
+    mark = FORM.get().mark
+    ring: Any = {"linestyle": "none", "marker": "o", "markersize": 3.4 * mark, "markerfacecolor": "none"}
+    names = names_of(aggregate, lines)
     for position, (config, own) in enumerate(lines.items()):
         look, size = look_of(config), LARGEST - (LARGEST - SMALLEST) * position / len(lines)
         points = [(cell.rate_per_s, cell.effective_throughput_per_s) for cell in own]
@@ -181,8 +176,8 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             *zip(*points, strict=True),
             color=look.colour,
             marker=look.marker,
-            markersize=size * FORM.get().mark,
-            label=short_label(aggregate.label_of(config)),
+            markersize=size * mark,
+            label=names[position],
         )
         for x, y in points:
             if x == knees.get(config):
@@ -214,7 +209,7 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for cell in cells
     ]
     n = [cell.n_window for cell in cells]
-    return finished(aggregate, name, figure, rows, n=n, lists=left_out(aggregate, "a"), legend=legend)
+    return finished(aggregate, name, figure, rows, n=n, lists=not_shown(aggregate, "a"), legend=legend)
 
 
 # Part -> colour and hatch (which tells them apart in grey) and words; from the connector's own code outwards.
@@ -244,7 +239,7 @@ def _steps(aggregate: Aggregate) -> dict[str, Steps]:
     }
 
 
-def _late(aggregate: Aggregate, configs: Collection[str]) -> Lists:
+def _saturated_steps(aggregate: Aggregate, configs: Collection[str]) -> Lists:
     place = ("step_p50_us", "ref_safe", "a")
     taxes = (t for t in aggregate.taxes if (t.metric, t.reference, t.phase) == place)
     return saturated(aggregate, (tax for tax in taxes if tax.config in configs))
@@ -261,6 +256,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     axes = figure.subplots()
     values = {c: sorted(steps.cdf.step_duration_us) for c, steps in curves.items()}
     shares = np.linspace(0, 1, 200)
+    names = names_of(aggregate, curves)
     for position, (config, steps) in enumerate(curves.items()):
         look = look_of(config)
         # Marks at other heights per line, so that lines on top of each other still show who they are.
@@ -270,7 +266,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             color=look.colour,
             marker=look.marker,
             markevery=(0.1 * position / len(curves), 0.1),
-            label=short_label(aggregate.label_of(config)),
+            label=names[position],
         )
         if (median := steps.step_duration_us.p50.interval) is not None:
             error_bar(axes, 0.5, median, horizontal=True, colour=look.colour)
@@ -289,14 +285,14 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for share, value in zip(shares, own, strict=True)
     ]
     at = reference_rate(aggregate, "ref_safe")
-    lists = left_out(aggregate, "a", curves, rate_per_s=at, every=True)
+    lists = not_shown(aggregate, "a", curves, rate_per_s=at, every=True)
     return finished(
         aggregate,
         name,
         figure,
         rows,
         n=[steps.n_steps for steps in curves.values()],
-        lists={**lists, **_late(aggregate, curves)},
+        lists={**lists, **_saturated_steps(aggregate, curves)},
         legend=axes.get_legend_handles_labels()[0],
         rate_per_s=at,
     )
@@ -317,37 +313,26 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         return _no_attribution(aggregate)
     figure = new_figure(10.4, 1.0 + 0.5 * len(order))
     axes = figure.subplots()
-    every, texts = [0.0], [""]
+    bars = Bars(axes)
     rows: list[Row] = []
     for row, config in enumerate(order):
         right = left = 0.0
         for part, (colour, hatch, _) in LOOKS.items():
             width = parts[config][part].point
-            axes.barh(
-                row,
-                width,
-                left=right if width >= 0 else left,
-                height=0.5,
-                facecolor=colour,
-                edgecolor="#FFFFFF",
-                hatch=hatch,
-                linewidth=0.6,
-            )
+            start = right if width >= 0 else left
+            face: Any = {"facecolor": colour, "edgecolor": "#FFFFFF", "hatch": hatch, "linewidth": 0.6}
+            axes.barh(row, width, left=start, height=0.5, **face)
             right, left = right + max(width, 0.0), left + min(width, 0.0)
         whole = entries[config].difference_us.interval
         assert whole is not None, "entries without a difference are left out"
         error_bar(axes, row, whole, horizontal=True, colour="#111111")
         axes.plot(whole.point, row, "D", color="#111111", zorder=5)
-        ends = [right, left, *ends_of(whole)]
-        texts.append(microseconds(whole.point))
-        write_behind(axes, row, ends, texts[-1])
-        every += ends
+        bars.write(row, [right, left, *ends_of(whole)], microseconds(whole.point))
         rows += [
             {"config": config, "part": part, "us_per_step": v.point, "low": v.low, "high": v.high}
             for part, v in [*parts[config].items(), ("total", whole)]
         ]
-    names = [short_label(aggregate.label_of(c)) for c in order]
-    row_axis(axes, names, every, texts, "mean step less plain's (µs)")
+    bars.label(names_of(aggregate, order), "mean step less plain's (µs)")
     axes.xaxis.set_major_formatter("{x:,.6g}")
     at = reference_rate(aggregate, "ref_safe")
     return finished(
@@ -356,7 +341,7 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         rows,
         n=[entries[c].n_steps for c in order],
-        lists={**left_out(aggregate, "a", order, rate_per_s=at), **_late(aggregate, order)},
+        lists={**not_shown(aggregate, "a", order, rate_per_s=at), **_saturated_steps(aggregate, order)},
         legend=[
             Patch(facecolor=colour, edgecolor="#FFFFFF", hatch=hatch, label=words)
             for colour, hatch, words in LOOKS.values()

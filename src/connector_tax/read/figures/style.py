@@ -1,5 +1,5 @@
-"""The one look of all figures: a colour and a marker per configuration, axes, keys, and how files are
-written; and what stands above and below a picture: codes with names in, the words of ``labels.yaml`` out.
+"""The look of all figures: a colour and a marker per configuration, axes, keys, and how files are written;
+and titles and captions, which are made of codes and the words of ``labels.yaml``.
 
 Colours are Okabe and Ito's (2008), which people with any common colour vision tell apart; markers carry the
 same information in grey. Both are fixed per id, so a configuration looks the same in every figure of every
@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,13 @@ from connector_tax.read.figures.words import (
     source_note,
 )
 
-# Of the CSV beside a figure.
+# A row of the CSV beside a figure.
 Row = dict[str, str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """For what a figure is drawn.
+    """What a figure is drawn for: the report's page, or one or two columns of a paper.
 
     Attributes:
         suffix: of the files' names.
@@ -154,18 +154,17 @@ _STYLE: Any = {
 def look_of(config_id: str) -> Look:
     """Return a look that is fixed for known ids and derived from the id itself for others, so it never
     depends on the company."""
-    known = _LOOKS.get(config_id)
-    if known is not None:
-        return known
+    if config_id in _LOOKS:
+        return _LOOKS[config_id]
     digest = hashlib.sha256(config_id.encode()).digest()
     return Look(
         _OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)]
     )
 
 
-def take_own_fonts() -> None:
-    """Take of DejaVu the files that this Matplotlib ships: a host's may be another build, with other numbers
-    of its glyphs, and Matplotlib's list of fonts, which all environments of a user share, may name those
+def use_own_fonts() -> None:
+    """Use the DejaVu files that this Matplotlib ships: a host's may be another build, with other numbers of
+    its glyphs, and Matplotlib's list of fonts, which all environments of a user share, may name those
     alone."""
     own = {str(path) for path in Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")}
     listed = {font.fname for font in fontManager.ttflist if font.name.startswith("DejaVu")}
@@ -182,7 +181,7 @@ def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     The settings lie over the defaults and not over what a ``matplotlibrc`` of the user says, lest the same
     figure have other bytes elsewhere.
     """
-    take_own_fonts()
+    use_own_fonts()
     before = FORM.set(form)
     try:
         with matplotlib.rc_context():
@@ -252,15 +251,10 @@ def error_bar(
     """Draw the interval of one point; an open upper end is an arrow head on the point."""
 
     def draw(values: list[float], marker: str, zorder: float) -> None:
-        places = (values, [at] * len(values)) if horizontal else ([at] * len(values), values)
-        axes.plot(
-            *places,
-            marker=marker,
-            markersize=1.2 * FORM.get().mark,
-            linewidth=1.2,
-            color=colour,
-            zorder=zorder,
-        )
+        across = [at] * len(values)
+        x, y = (values, across) if horizontal else (across, values)
+        size = 1.2 * FORM.get().mark
+        axes.plot(x, y, marker=marker, markersize=size, linewidth=1.2, color=colour, zorder=zorder)
 
     # A line whose end marks are the caps; Axes.errorbar builds the same from four artists, ten times slower.
     draw([min(ends_of(value)), max(ends_of(value))], "|" if horizontal else "_", 3)
@@ -298,41 +292,52 @@ def percent_axis(axis: Axis) -> None:
     axis.set_major_formatter(lambda ratio, _: f"{100 * ratio:,.6g} %".replace("-", MINUS))
 
 
-def row_axis(
-    axes: Axes, names: Sequence[str], ends: Sequence[float], texts: Iterable[str], label: str
-) -> None:
-    """Lay out bars to the right of names: a row each from above, and an x axis from the lowest end to the
-    highest.
-
-    Args:
-        texts: what ``write_behind`` wrote, which needs room.
-    """
-    low, high = min([0.0, *ends]), max([0.0, *ends])
-    span = max(high - low, 1e-6)
-    room = 0.06 + (0.05 if FORM.get().narrow else 0.027) * max(map(len, texts), default=0)
-    axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
-    axes.axvline(0, color="#333333", linewidth=0.9)
-    axes.xaxis.set_major_locator(MaxNLocator(3 if FORM.get().narrow else 6, steps=[1, 2, 5, 10]))
-    if label.endswith("(%)"):
-        percent_axis(axes.xaxis)
-    axes.set_xlabel(label)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-
-
 def write_behind(axes: Axes, y: float, ends: Sequence[float], text: str, colour: str = "#000000") -> None:
     """Write to the right of a bar and of its whisker."""
-    axes.annotate(
-        text,
-        (max([0.0, *ends]), y),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize="small",
-        color=colour,
-    )
+    place: Any = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
+    axes.annotate(text, (max([0.0, *ends]), y), color=colour, **place)
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A panel of bars, a row each, whose x axis has room for whiskers and texts.
+
+    Attributes:
+        ends: places that bars and whiskers reach.
+        texts: what stands behind them.
+    """
+
+    axes: Axes
+    ends: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def interval(self, y: float, value: Interval, text: str, *, colour: str = "#222222") -> None:
+        """Draw a whisker, and write behind it."""
+        error_bar(self.axes, y, value, horizontal=True, colour=colour)
+        self.write(y, ends_of(value), text)
+
+    def write(self, y: float, ends: Sequence[float], text: str) -> None:
+        write_behind(self.axes, y, ends, text)
+        self.ends.extend(ends)
+        self.texts.append(text)
+
+    def label(self, names: Sequence[str], label: str) -> None:
+        """Lay out the axes: a row for each name from above, and an x axis from the lowest end to the
+        highest."""
+        axes, narrow = self.axes, FORM.get().narrow
+        low, high = min([0.0, *self.ends]), max([0.0, *self.ends])
+        span = max(high - low, 1e-6)
+        room = 0.06 + (0.05 if narrow else 0.027) * max(map(len, self.texts), default=0)
+        axes.set_xlim(low - span * (0.06 if low < 0 else 0.02), high + span * room)
+        axes.axvline(0, color="#333333", linewidth=0.9)
+        axes.xaxis.set_major_locator(MaxNLocator(3 if narrow else 6, steps=[1, 2, 5, 10]))
+        if label.endswith("(%)"):
+            percent_axis(axes.xaxis)
+        axes.set_xlabel(label)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.45, -0.55)
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", length=0)
 
 
 # Without dates or versions: the same numbers give the same bytes.
@@ -364,7 +369,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
 MEASURED = ("measured", "partial")
 # Names in one list.
 MOST_LISTED = 12
-# By code.
+# What a caption lists, by code.
 Lists = Mapping[str, Sequence[str]]
 
 
@@ -401,12 +406,11 @@ def finished(
         n=span(n or [tax.n for tax in taxes]),
         n_plain=span(tax.n_plain for tax in taxes),
     )
-    lists = {**lists, **saturated(aggregate, taxes)} if taxes else lists
-    listed = [
-        label("listed", code).format(listing(names, MOST_LISTED)) for code, names in lists.items() if names
-    ]
+    for code, names in {**lists, **(saturated(aggregate, taxes) if taxes else {})}.items():
+        if names:
+            caption += " " + label("listed", code).format(listing(names, MOST_LISTED))
     set_around(figure, title, source_note(aggregate), legend)
-    return Drawn(figure, title, " ".join([caption, *listed]), data_rows)
+    return Drawn(figure, title, caption, data_rows)
 
 
 def omitted(code: str, **values: Any) -> Omitted:
@@ -414,15 +418,15 @@ def omitted(code: str, **values: Any) -> Omitted:
 
 
 def span(counts: Iterable[int]) -> str:
-    """``"200 to 1,920"``."""
+    """Format the least and the most of them: ``"200 to 1,920"``."""
     known = [n for n in counts if n]
     ends = [min(known), max(known)] if known else []
     return " to ".join(dict.fromkeys(f"{n:,}" for n in ends)) or "unknown"
 
 
 def launches(taxes: Sequence[TaxRow]) -> Lists:
-    """List over how many blocks of launches taxes are, and where some are, which are not; and those that are
-    not of Phase A."""
+    """List over how many blocks of launches taxes are, and where some are, the others; and those that are not
+    of Phase A."""
     blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
     once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
     return {
@@ -433,12 +437,12 @@ def launches(taxes: Sequence[TaxRow]) -> Lists:
 
 
 def saturated(aggregate: Aggregate, taxes: Iterable[TaxRow]) -> Lists:
-    """List which sides of these taxes did not keep up."""
+    """List which sides of these taxes were saturated."""
     found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
     return {"saturated": [c for c in aggregate.config_ids if c in found]}
 
 
-def left_out(
+def not_shown(
     aggregate: Aggregate,
     phase: str,
     drawn: Collection[str] | None = None,
@@ -461,20 +465,17 @@ def left_out(
         every: whether plain vLLM belongs in the picture, too.
     """
     status = {c: aggregate.configs[c].status for c in aggregate.config_ids if among is None or c in among}
-    at = {(tax.rate_per_s, tax.shape, blocks_of(tax) or str(tax.phase)) for tax in taxes}
-    over_blocks = {(rate, shape) for rate, shape, which in at if isinstance(which, int)}
+    blocks = {cell.phase for cell in aggregate.cells if cell.phase in ("a", "b") or is_repeat(cell.phase)}
+    at = {
+        (tax.rate_per_s, tax.shape, place)
+        for tax in taxes
+        for place in ([str(tax.phase)] if tax.of_one_launch else blocks)
+    }
     cells = [
         f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
         f"({'; '.join(map(problem_text, cell.reasons)) or label('listed', 'unreadable')})"
         for cell in aggregate.cells
-        if (
-            cell.phase == phase
-            or (cell.rate_per_s, cell.shape, cell.phase) in at
-            or (
-                (cell.rate_per_s, cell.shape) in over_blocks
-                and (cell.phase in ("a", "b") or is_repeat(cell.phase))
-            )
-        )
+        if (cell.phase == phase or (cell.rate_per_s, cell.shape, cell.phase) in at)
         and not isinstance(cell, MeasuredCell)
         and cell.recorded
         and rate_per_s in (None, cell.rate_per_s)

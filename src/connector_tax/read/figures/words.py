@@ -1,13 +1,11 @@
-"""What figures, page and comparison say: the table that turns codes into words
-(``workflow/report/labels.yaml``), numbers as people read them, and questions that they ask of a campaign,
-beside those that its aggregate answers itself.
+"""Words and look-ups for figures, page and comparison: the table that turns codes into words
+(``workflow/report/labels.yaml``), numbers as people read them, and what an aggregate does not answer itself.
 
-Nothing is computed but look-ups; what is not known is None, so that a figure asks once and leaves out what it
-is not told.
+A look-up returns None for what is not known, and a figure leaves that out.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
 import yaml
@@ -35,18 +33,24 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def clean(text: str, limit: int = 400) -> str:
-    """One printable line of at most ``limit`` characters; names come from a YAML file and may be anything."""
+    """Return one printable line of at most ``limit`` characters; names come from a YAML file and may be
+    anything."""
     line = " ".join(printable(text, len(text)).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def short_label(text: str) -> str:
-    """A legend entry; Matplotlib hides labels that start with an underscore, so that goes."""
+    """Return a legend entry; Matplotlib hides labels that start with an underscore, so that goes."""
     return clean(text, 26).lstrip("_ ") or "?"
 
 
+def names_of(aggregate: Aggregate, configs: Iterable[str]) -> list[str]:
+    """Return the labels of configurations as axes and keys have them."""
+    return [short_label(aggregate.label_of(config)) for config in configs]
+
+
 def percent(ratio: float) -> str:
-    """``0.312`` -> ``"+31 %"``; one decimal below 10 %."""
+    """Format a ratio: ``0.312`` -> ``"+31 %"``; one decimal below 10 %."""
     return signed([ratio], "ratio")[0]
 
 
@@ -55,7 +59,7 @@ def microseconds(value: float) -> str:
 
 
 def signed(values: Sequence[float], unit: str, *, no_zero: bool = False) -> list[str]:
-    """With sign and unit, and with as many digits as tell them apart.
+    """Format numbers with sign and unit, and with as many digits as they need to read differently.
 
     Args:
         unit: ``ratio`` or ``us``.
@@ -63,8 +67,8 @@ def signed(values: Sequence[float], unit: str, *, no_zero: bool = False) -> list
     """
     scale, word = (100, "%") if unit == "ratio" else (1, "µs")
     texts = digits_apart([scale * v for v in values], no_zero=no_zero)
-    plus = {text: "" if text[0] == "-" or text == "0" else "+" for text in texts}
-    return [f"{plus[text]}{text} {word}".replace("-", MINUS) for text in texts]
+    plus = ("" if text == "0" or text[0] == "-" else "+" for text in texts)
+    return [f"{sign}{text} {word}".replace("-", MINUS) for sign, text in zip(plus, texts, strict=True)]
 
 
 def rate(value: float) -> str:
@@ -74,7 +78,8 @@ def rate(value: float) -> str:
 def interval_texts(
     value: Interval, unit: str = "ratio", *, no_low: str = "no lower bound", no_high: str = "no upper bound"
 ) -> tuple[str, str, str]:
-    """Point, lower and upper end, told apart and from zero; an open end is said in words."""
+    """Format point, lower and upper end so that they differ from each other and from zero; an open end is
+    said in words."""
     known = [v for v in (value.point, value.low, value.high) if v is not None]
     texts = iter(signed(known, unit, no_zero=value.excludes_zero))
     point = next(texts)
@@ -83,13 +88,13 @@ def interval_texts(
 
 
 def with_interval(value: Interval, unit: str = "ratio") -> str:
-    """``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
+    """Format a number with its interval: ``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
     point, low, high = interval_texts(value, unit)
     return f"{point} [{low}, {high}]"
 
 
 def listing(items: Sequence[str], most: int = 3) -> str:
-    """``"a, b, c and 4 more"``."""
+    """List items: ``"a, b, c and 4 more"``."""
     if len(items) > most:
         return ", ".join(items[:most]) + f" and {len(items) - most} more"
     return ", ".join(items[:-1]) + " and " + items[-1] if len(items) > 1 else "".join(items)
@@ -118,7 +123,7 @@ def phase_text(phase: str) -> str:
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:
-    """Return the words of why a number is missing; whose it is stands in front."""
+    """Return the words of why a number is missing; whose it is comes first."""
     said = labels()["missing"].get(reason or "", reason or "")
     return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
 
@@ -143,7 +148,7 @@ def launches_text(n_blocks: int) -> str:
 
 
 def why_absent(aggregate: Aggregate, config: str) -> str:
-    """``"mooncake_both was skipped: <reason>"``, for a configuration a figure needs and does not have."""
+    """Say why a configuration has no number: ``"mooncake_both was skipped: <reason>"``."""
     state = aggregate.configs.get(config)
     words = f"{config} {label('absent', 'not_asked' if state is None else state.status)}"
     why = problem_text(None if state is None else state.reason)
@@ -157,7 +162,7 @@ def connectors_or_all(configs: Collection[str]) -> list[str]:
 
 
 def rated_cells(aggregate: Aggregate, phase: str, config: str) -> list[MeasuredCell]:
-    """Usable cells of one configuration and phase that have a rate, in order of rate."""
+    """Return usable cells of one configuration and phase that have a rate, in order of rate."""
     return sorted(
         (cell for cell in aggregate.measured(phase, config) if cell.rate_per_s > 0),
         key=lambda cell: cell.rate_per_s,
@@ -177,13 +182,12 @@ def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
 
 
 def blocks_of(tax: TaxRow) -> int | None:
-    """Over how many blocks of launches it was taken; None for one launch."""
+    """Return over how many blocks of launches it was taken; None for one launch."""
     return None if tax.of_one_launch else tax.n_blocks
 
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, TaxRow]:
-    """Per configuration, the one tax that stands for ``reference``, as the analysis chose it; those with a
-    number."""
+    """Return configuration -> its main tax at ``reference``, for those with a number."""
     found = {
         tax.config: tax
         for tax in aggregate.main_taxes
@@ -192,35 +196,34 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
     return {c: found[c] for c in aggregate.config_ids if c in found}
 
 
-def standing_tax(aggregate: Aggregate, row: TaxRow) -> TaxRow:
-    """The tax that stands for the configuration, rate and shape of one cell's: another where the analysis
-    chose another, also one that has a reason in place of a number. A cell that is lost empties no place in
-    which another one stands."""
+def main_tax_for(aggregate: Aggregate, row: TaxRow) -> TaxRow:
+    """Return the main tax for the configuration, rate and shape of one cell's; where neither has a number,
+    the one whose cell counts."""
     chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
-    instead = not _is_there(aggregate, row) and _is_there(aggregate, chosen)
+    instead = not _has_cell(aggregate, row) and _has_cell(aggregate, chosen)
     return chosen if chosen.known or row.known or instead else row
 
 
-def _is_there(aggregate: Aggregate, tax: TaxRow) -> bool:
-    """Whether its cell counts; one over blocks has no single cell."""
-    if tax.phase is None:
-        return True
-    return any(cell.cell_id == tax.cell_id for cell in aggregate.measured(tax.phase, tax.config))
+def _has_cell(aggregate: Aggregate, tax: TaxRow) -> bool:
+    """Return whether its cell counts; one over blocks has no single cell."""
+    cells = () if tax.phase is None else aggregate.measured(tax.phase, tax.config)
+    return tax.phase is None or any(cell.cell_id == tax.cell_id for cell in cells)
 
 
 def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:
-    """``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people write."""
+    """Name a virtual GPU: ``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people
+    write."""
     name, profile, sha256 = (printable(text or "unknown", 96) for text in (gpu.name, gpu.profile, gpu.sha256))
     return f"{name} (profile {profile}, {sha256})"
 
 
 def on_embedded_engine(aggregate: Aggregate) -> bool:
-    """Whether its numbers are those of a model of a server."""
+    """Return whether its numbers are those of a model of a server."""
     return aggregate.provenance.measured_on.kind == "embedded_engine"
 
 
 def source_note(aggregate: Aggregate) -> str:
-    """What every picture of this campaign must say about itself; empty for a campaign on a GPU."""
+    """Return what every picture of this campaign must say about itself; empty for a campaign on a GPU."""
     provenance = aggregate.provenance
     gpu = "" if (clock := provenance.clock) is None else virtual_name(clock)
     return label("note", provenance.measured_on.kind).format(gpu=gpu)

@@ -1,4 +1,4 @@
-"""``results/<campaign>/`` to frozen tables.
+"""Read ``results/<campaign>/`` into frozen tables.
 
 A cell that cannot be trusted (a torn line, a request twice, a checksum that differs, another
 campaign's file) is kept out and named in ``problems``; everything else is read.
@@ -80,7 +80,7 @@ class CampaignData:
     """Everything the analysis reads.
 
     Attributes:
-        plan: None where ``campaign.json`` is of another version.
+        runs: by phase and configuration, as their folders are listed.
     """
 
     root: Path
@@ -100,18 +100,17 @@ class CampaignData:
 
     @property
     def decisions(self) -> dict[str, Decision]:
-        """Of preflight, by configuration; none where it left no status."""
+        """Preflight's decisions by configuration; none where it left no status."""
         return self.preflight.configs if self.preflight is not None else {}
 
     @property
     def measured_settings(self) -> dict[str, Settings]:
-        """What each configuration's engine resolved in launches that were measured, a later phase's word
-        before an earlier's."""
+        """What each configuration's engine resolved in launches that were measured; a later phase overrides
+        an earlier one."""
         found: dict[str, Settings] = {}
         for cell in self.cells():
-            # A launch for conversations alone tells less: no request comes before them, and so no step
-            # record.
-            if (own := cell.document.engine.settings) and not cell.left_out:
+            # A launch for conversations alone has less: no request comes before them, and so no step record.
+            if (own := cell.document.engine.settings) and not cell.faults:
                 found[cell.config] = {**found.get(cell.config, {}), **own}
         return found
 
@@ -119,8 +118,8 @@ class CampaignData:
     def changes(self) -> dict[str, dict[str, Change] | None]:
         """Engine settings that each configuration changed; None where they were not seen.
 
-        Preflight's word stands where no launch of the configuration, or none of plain, was measured and told
-        its own.
+        They are preflight's where no launch of the configuration, or none of plain, was measured with its
+        settings.
         """
         measured = self.measured_settings
         found = {**self.engine_diff.configs} if self.engine_diff is not None else {}
@@ -166,9 +165,7 @@ def read_campaign(
         wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
         if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
             own_run = (document.campaign, run_folder.connector_id, run_folder.phase)
-            receipt = _optional(
-                run_folder.receipt, lambda path: receipt_of(read_json(path), str(path)), problems, own_run
-            )
+            receipt = _optional(run_folder.receipt, receipt_of, problems, own_run)
             listed.append((run_folder, receipt, _cells_of(run_folder, receipt, problems)))
         elif wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
@@ -178,7 +175,7 @@ def read_campaign(
         _run(run_folder, receipt, list(islice(cells, len(own))), document.campaign, problems)
         for run_folder, receipt, own in listed
     ]
-    preflight = _optional(folder.preflight_status, partial(read_document, kind=PreflightStatus), problems)
+    preflight = _optional(folder.preflight_status, PreflightStatus, problems)
     caches = {c["id"] for c in document.config["connectors"] if c.get("verify") == "long_prompt"}
     proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
     runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
@@ -192,15 +189,11 @@ def read_campaign(
         document=document,
         config=config,
         preflight=preflight,
-        reference_rates=_optional(
-            folder.reference_rates, partial(read_document, kind=ReferenceRatesFile), problems
-        ),
-        engine_diff=_optional(
-            folder.engine_diff, lambda path: engine_diff_of(read_json(path), str(path)), problems
-        ),
-        put_in=_optional(folder.put_in, partial(read_document, kind=PutInFile), problems),
+        reference_rates=_optional(folder.reference_rates, ReferenceRatesFile, problems),
+        engine_diff=_optional(folder.engine_diff, engine_diff_of, problems),
+        put_in=_optional(folder.put_in, PutInFile, problems),
         runs=tuple(runs),
-        problems=tuple(replace_fields(p, subject=printable(_where(Path(p.subject), root))) for p in problems),
+        problems=tuple(replace_fields(p, subject=printable(_relative(p.subject, root))) for p in problems),
     )
 
 
@@ -232,14 +225,13 @@ def _run(
     for found in read:
         problems += [found] if isinstance(found, Problem) else _problems_of(found, folder.cell(found.cell_id))
     cells = tuple(found for found in read if isinstance(found, CellData))
-    read_outputs = partial(read_document, kind=OutputsFile)
-    outputs = _optional(folder.outputs, read_outputs, problems, (campaign, folder.connector_id))
+    outputs = _optional(folder.outputs, OutputsFile, problems, (campaign, folder.connector_id))
     answers = None if outputs is None else outputs.outputs
     return RunData(folder, receipt, cells, answers, _launches(folder, receipt, problems))
 
 
 def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
-    """As the receipt has them, or of a run that has not ended its own file."""
+    """Return launches as the receipt has them, or of a run that has not ended its own file."""
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
@@ -248,10 +240,10 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
 
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
-    problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.left_out]
+    problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.faults]
     # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with
     # faults it is not known.
-    if not cell.left_out and not any(r.status == "ok" for r in cell.requests):
+    if not cell.faults and not any(r.status == "ok" for r in cell.requests):
         problems.append(Problem("no_request_completed", str(folder.path)))
     if cell.steps is not None and cell.steps.torn:
         problems.append(Problem("line_torn", str(folder.engine_step)))
@@ -259,7 +251,7 @@ def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
 
 
 def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
-    """What a campaign should have one of and has several: engine, host, load generator.
+    """Name what a campaign should have one of and has several: engine, host, load generator.
 
     Args:
         several: it was to have several cards, of one kind.
@@ -297,7 +289,7 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
             return cell
         fault = Problem("not_comparable", names=tuple(differing))
         problems.append(Problem("cell_left_out", str(run.folder.cells / cell.cell_id), because=fault))
-        return replace(cell, left_out=(*cell.left_out, fault))
+        return replace(cell, faults=(*cell.faults, fault))
 
     return [replace(run, cells=tuple(judged(run, cell) for cell in run.cells)) for run in runs]
 
@@ -313,7 +305,8 @@ def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:
 
 
 def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
-    """What must be equal for two cells to be compared, with all versions; of these see ``other_versions``.
+    """Return what must be equal for two cells to be compared, with all versions; of these see
+    ``other_versions``.
 
     Memory size is left out: the same host reports a few MiB more or less after a reboot.
 
@@ -331,17 +324,18 @@ def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
 
 
 def _optional(
-    path: Path, read: Callable[[Path], T], problems: list[Problem], own: tuple[str, ...] = ()
+    path: Path, kind: type[T] | Callable[[Any, str], T], problems: list[Problem], own: tuple[str, ...] = ()
 ) -> T | None:
-    """None where nothing lies there, or nothing that can be read and is of this run.
+    """Read a document; None where nothing lies there, or nothing that can be read and is of this run.
 
     Args:
+        kind: its type, or what makes one of parsed JSON and the file's name.
         own: campaign, configuration and phase that the document has to name; fewer where it names fewer.
     """
     if not os.path.lexists(path):
         return None
     try:
-        found = read(path)
+        found = read_document(path, kind) if isinstance(kind, type) else kind(read_json(path), str(path))
     except ArtifactError as error:
         problems.append(unread(path, error))
         return None
@@ -352,6 +346,7 @@ def _optional(
     return None
 
 
-def _where(path: Path, root: Path) -> str:
-    """Relative to the campaign, so that the analysis says the same on every machine."""
+def _relative(subject: str, root: Path) -> str:
+    """Return a path relative to the campaign, so that the analysis says the same on every machine."""
+    path = Path(subject)
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

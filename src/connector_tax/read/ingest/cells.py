@@ -1,5 +1,5 @@
-"""One cell's folder to ``CellData``: what is wrong with its files, and whether it is of this campaign, stands
-beside what they say."""
+"""Read one cell's folder into ``CellData``: records, faults of its files, and whether it is of this
+campaign."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from connector_tax.base.units import MOST_NS
 from connector_tax.read.ingest.samples import Samples, read_samples
 from connector_tax.read.ingest.steps import StepRecords, open_steps
 
-# Of the faults of one file, so many are named.
+# How many faults of one file are named.
 SHOWN = 5
 # Whatever a sound writer left of a request is one faulty line at its end.
 MOST_FAULTS = 1000
@@ -34,8 +34,8 @@ _DECODER = msgspec.json.Decoder(RequestRecord)
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
-    """Records in order of ``seq``, and what is wrong: torn or foreign lines, duplicates, gaps (the first
-    five).
+    """Read records in order of ``seq``, and name what is wrong: torn or foreign lines, duplicates, gaps (the
+    first five).
 
     A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those
     up to there.
@@ -73,14 +73,14 @@ def _times_are_there(r: RequestRecord) -> bool:
     return None not in needed and all(v is None or 0 <= v < MOST_NS for v in (*needed, *optional))
 
 
-# What preflight puts into the launch of a matched baseline, once it has seen the other engine.
+# Fields that preflight fills in the launch of a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
 
 
 def other_campaign(
     config: CampaignConfig, run: RunFolder, folder: CellFolder, document: CellDocument
 ) -> list[Problem]:
-    """Why the cell in ``folder`` is of another campaign; none if it is of this one."""
+    """Return why the cell in ``folder`` is of another campaign; nothing if it is of this one."""
     named = (document.campaign, document.connector, document.phase, document.cell_id)
     if named != (config.campaign, run.connector_id, run.phase, folder.cell_id):
         return [Problem("of_other_campaign", names=named)]
@@ -102,20 +102,17 @@ def other_campaign(
 
 
 def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
-    """The campaign's own cell of this rate and shape; reference rates are taken from the cell, since they are
-    found, not asked for."""
-    rates = [spec.rate_per_s]
-    if run.phase == "c":
-        rates = [spec.rate_per_s * f.turns_per_session for f in config.phase_c.sessions]
-    planned = [
-        cell
-        for rate in rates
-        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate))
-    ]
-    return next((cell for cell in planned if cell.cell_id == spec.cell_id), None)
+    """Return the campaign's own cell of this rate and shape; reference rates are taken from the cell, since
+    they are results and no settings."""
+    turns = [f.turns_per_session for f in config.phase_c.sessions] if run.phase == "c" else [1]
+    for rate in (spec.rate_per_s * n for n in turns):
+        for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate)):
+            if cell.cell_id == spec.cell_id:
+                return cell
+    return None
 
 
-# What a file of another form than expected makes its readers raise.
+# The errors that readers raise on a file of another form than expected.
 UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError, OverflowError)
 
 
@@ -124,7 +121,7 @@ class CellData:
     """One finished cell.
 
     Attributes:
-        left_out: why the files keep it out of the statistics; each also stands in ``problems``.
+        faults: why the files keep it out of the statistics; each is also in ``problems``.
         off: evidence that its connector was off.
         steps: read when asked for, one cell at a time, since they are large; None where there are none.
     """
@@ -138,7 +135,7 @@ class CellData:
     requests: list[RequestRecord]
     samples: Samples
     steps: StepRecords | None
-    left_out: tuple[Problem, ...] = ()
+    faults: tuple[Problem, ...] = ()
     off: tuple[Problem, ...] = ()
 
     @property
@@ -153,13 +150,13 @@ class CellData:
     @property
     def usable(self) -> bool:
         """Whether it may enter the statistics."""
-        return not self.left_out and self.document.verdict == "valid"
+        return not self.faults and self.document.verdict == "valid"
 
     @property
     def reasons(self) -> tuple[Problem, ...]:
         """Why it may not: what was found while it was measured comes first."""
         measured = (Problem("invalid", detail=reason) for reason in self.document.reasons)
-        return (*measured, *self.off, *self.left_out)
+        return (*measured, *self.off, *self.faults)
 
 
 def read_cell_data(
@@ -198,14 +195,15 @@ def read_cell_data(
             requests=requests,
             samples=read_samples(folder.metrics, document.window),
             steps=records,
-            left_out=tuple(faults),
+            faults=tuple(faults),
         )
     except UNREADABLE as error:
         return unread(folder.path, error)
 
 
 def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[Problem]:
-    """A file's time and size are no proof that it is the same, so every byte is read each time."""
+    """Name changed files; time and size are no proof that one is the same, so every byte is read each
+    time."""
     faults = []
     for name, expected in files.items():
         try:
@@ -220,6 +218,6 @@ def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[P
 
 
 def unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
-    """The error without the path that is the subject; a missing key says only its name."""
+    """Make a problem of an error, without the path that is the subject; a missing key says only its name."""
     said = f"no {error}" if isinstance(error, KeyError) else str(error)
     return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))

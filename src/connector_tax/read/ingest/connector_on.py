@@ -42,7 +42,7 @@ MOST_LATE_S = 10.0
 # connector that does nothing 10 us of a decode step. One that was called took some time, however little.
 IDLE_SHARE = 0.25
 LEAST_HOOKS_US = 40.0
-# Of a preflight, which has some hundred steps.
+# A preflight has some hundred steps.
 MOST_PREFLIGHT_BYTES = 64 << 20
 
 
@@ -66,7 +66,7 @@ def with_proofs(
     folder: CampaignFolder,
     caches: Collection[str] = (),
 ) -> list[tuple[CellData, ...]]:
-    """The cells of each run; one whose connector was off is invalid, with the evidence.
+    """Judge the cells of each run; one whose connector was off is invalid, with the evidence.
 
     Args:
         caches: configurations whose cache has to be asked for prompts, also where preflight launched none of
@@ -77,36 +77,36 @@ def with_proofs(
         for cell in cells:
             if cell.document.kv_transfer_config is not None:
                 of_config.setdefault(cell.config, []).append(cell)
+    decisions = preflight.configs if preflight is not None else {}
     known = {
         config: _Known(
-            _counters_of(
-                preflight.configs.get(config) if preflight is not None else None, cells, config in caches
-            ),
+            _counters_of(decisions.get(config), cells, config in caches),
             _preflight_hooks(folder.preflight / config / "steps"),
         )
         for config, cells in of_config.items()
     }
-    said = cache(_said)  # a launch has many cells
+    off_by_log = cache(_off_by_log)  # a launch has many cells
 
     def proved(run: RunFolder, cell: CellData, cells: Sequence[CellData]) -> CellData:
-        if cell.config not in known or cell.left_out:
+        if cell.config not in known or cell.faults:
             return cell
         launch = [c for c in cells if c.document.attempt == cell.document.attempt]
-        return _judged(cell, launch, said(_launch_folder(run, cell)), known[cell.config])
+        # A later launch of the run moves the log of its launch away.
+        archived = run.path / f"attempt_{cell.document.attempt}"
+        log = off_by_log(archived if archived.is_dir() else run.path)
+        return _judged(cell, launch, log, known[cell.config])
 
     return [tuple(proved(run, cell, cells) for cell in cells) for run, cells in runs]
 
 
 def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache: bool) -> dict[str, int]:
-    """Counters that must rise in each cell, as preflight or another cell has shown; of a cache, as its entry
-    has it."""
+    """Return the counters that must rise in each cell, as preflight or another cell has shown; of a cache, as
+    its entry has it."""
     found: dict[str, int] = {}
-    if is_cache and any(_own_rise(c) is not None for c in cells):
+    asked = decision is not None and any(f.check == CACHE_ASKED and f.ok for f in decision.checked)
+    if asked or (is_cache and any(_own_rise(c) is not None for c in cells)):
         found[EXTERNAL_QUERIES] = 0
-    if decision is not None:
-        if any(f.check == CACHE_ASKED and f.ok for f in decision.checked):
-            found[EXTERNAL_QUERIES] = 0
-        found |= decision.counters or {}
+    found |= (decision and decision.counters) or {}
     shortest = [_longest_prompt(c) for c in cells if (_own_rise(c) or 0) > 0]
     if shortest:
         found[EXTERNAL_QUERIES] = min(*shortest, found.get(EXTERNAL_QUERIES, shortest[0]))
@@ -114,8 +114,8 @@ def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache:
 
 
 def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
-    """What hooks took in a tenth of the decode steps at most, and at the least of prompts, whose lengths
-    differ; nothing without readable records.
+    """Return what hooks took in a tenth of the decode steps at most, and at the least of prompts, whose
+    lengths differ; nothing without readable records.
 
     A low one, since a busy host lengthens wall times many times over and shortens none: a cell is not held
     against preflight's noise.
@@ -138,29 +138,24 @@ def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def _launch_folder(run: RunFolder, cell: CellData) -> Path:
-    """Where the log of its launch lies: a later launch of the run moves it away."""
-    archived = run.path / f"attempt_{cell.document.attempt}"
-    return archived if archived.is_dir() else run.path
-
-
-def _said(folder: Path) -> Problem | None:
+def _off_by_log(folder: Path) -> Problem | None:
+    """Return what a launch's log says of a connector that is off; None where it says nothing."""
     for name in LOGS:
         try:
             lines = (line.decode(errors="replace") for line in each_line_of(folder / name))
-            said = said_in(lines)
+            if (said := said_in(lines)) is not None:
+                return Problem("off_log", detail=said[1])
         except (ArtifactError, OSError):
             continue
-        if said is not None:
-            return Problem("off_log", detail=said[1])
     return None
 
 
-def _judged(cell: CellData, launch: Sequence[CellData], said: Problem | None, known: _Known) -> CellData:
-    """
+def _judged(cell: CellData, launch: Sequence[CellData], log: Problem | None, known: _Known) -> CellData:
+    """Hold a cell against what its connector does while it is on.
+
     Args:
         launch: all cells of its launch.
-        said: what the launch's log says.
+        log: what the launch's log says.
     """
     wanted = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
     brief = cell.window.drained_ns - cell.window.t0_ns < MOST_LATE_S * NS_PER_S
@@ -170,7 +165,7 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Problem | None, kn
     answers = [r for r in cell.requests if r.status == "ok"]
     if (rise := _rise(queries)) is not None and _sent_since(queries[0][0], queries, answers):
         rises.setdefault(EXTERNAL_QUERIES, rise)
-    off = [said] if said is not None else []
+    off = [log] if log is not None else []
     if answers:
         # A counter that went back, or is gone, did not rise.
         off += [Problem("off_counter", name) for name in wanted if rises.get(name, 1) <= 0]
@@ -185,17 +180,17 @@ def _judged(cell: CellData, launch: Sequence[CellData], said: Problem | None, kn
 
 
 def _longest_prompt(cell: CellData) -> int:
-    """In tokens, of those that were answered: what a conversation sends is in no plan."""
+    """Return the longest prompt that was answered, in tokens: what a conversation sends is in no plan."""
     return max((r.prompt_tokens or 0 for r in cell.requests if r.status == "ok"), default=0)
 
 
 def _own_rise(cell: CellData) -> float | None:
-    """By how much the external queries rose over the cell; None where nobody knows."""
+    """Return by how much the external queries rose over the cell; None where nobody knows."""
     return (cell.document.counters_delta or {}).get(EXTERNAL_QUERIES, _rise(cell.samples.external_queries))
 
 
 def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
-    """The counter from the cell's first sample to the first after its drain.
+    """Return the counter from the cell's first sample to the first after its drain.
 
     A cell without two such begins with the last sample before it, which lacks what the end of the earlier
     cell added; else all samples of the launch count.
@@ -209,12 +204,12 @@ def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
 
 
 def _rise(samples: Counted) -> float | None:
-    """From the first to the last; None of fewer than two."""
+    """Return the rise from the first sample to the last; None of fewer than two."""
     return samples[-1][1] - samples[0][1] if len(samples) > 1 else None
 
 
 def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem]:
-    """A counter that rose at first and then stood still though requests were sent and answered."""
+    """Name a counter that rose at first and then stood still though requests were sent and answered."""
     rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
     since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
     stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
@@ -222,14 +217,14 @@ def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem
 
 
 def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
-    """Requests that were sent after ``t_ns`` and had their first token before the last sample: what they
-    raise has risen by then."""
+    """Count requests that were sent after ``t_ns`` and had their first token before the last sample: what
+    they raise has risen by then."""
     end_ns = samples[-1][0]
     return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
 
 
 def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Problem]:
-    """Members of the connector whose hooks did nothing.
+    """Name members of the connector whose hooks did nothing.
 
     Args:
         counted: whether a counter proves the connector on: hooks that nobody recorded are then the recorder's
@@ -243,17 +238,10 @@ def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) 
         found = cell.steps.members.get(member)
         if found is None and (cell.steps.members or not counted):
             off.append(Problem("off_hooks_missing", whose))
-        idle = {
-            kind: us
-            for kind, us in (found or {}).items()
-            if us < IDLE_SHARE * expected.get(kind, 0.0) and (us == 0 or expected[kind] >= LEAST_HOOKS_US)
-        }
-        off += [
-            Problem(
-                "off_hooks_idle",
-                whose,
-                numbers={"us": round(us, 1), "preflight_us": round(expected[kind], 1)},
-            )
-            for kind, us in list(idle.items())[:1]
-        ]
+        for kind, us in (found or {}).items():
+            before_us = expected.get(kind, 0.0)
+            if us < IDLE_SHARE * before_us and (us == 0 or before_us >= LEAST_HOOKS_US):
+                numbers = {"us": round(us, 1), "preflight_us": round(before_us, 1)}
+                off.append(Problem("off_hooks_idle", whose, numbers=numbers))
+                break
     return off

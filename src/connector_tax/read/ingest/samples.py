@@ -1,5 +1,5 @@
-"""``metrics_*.jsonl`` of a cell: what the analysis asks of the samples of its window, the host among them,
-and all of them in order of time. Nothing is filled in."""
+"""``metrics_*.jsonl`` of a cell: statistics of the samples in its window, the host among them, and all
+samples in order of time. Nothing is filled in."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +18,8 @@ from connector_tax.base.records.host import GpuReading, HostReading
 
 
 def host_reading(row: Foreign) -> HostReading | None:
-    """Of one line of ``metrics_*.jsonl``; None where it holds none, as lines of older versions and of
-    rehearsals, or a foreign one."""
+    """Return the host's reading in one line of ``metrics_*.jsonl``; None where it holds none, as lines of
+    older versions and of rehearsals, or a foreign one."""
     try:
         return msgspec.convert(row["host"], HostReading)
     except (KeyError, msgspec.ValidationError):
@@ -27,14 +27,14 @@ def host_reading(row: Foreign) -> HostReading | None:
 
 
 def host_state(readings: Sequence[HostReading]) -> Host | None:
-    """The readings of one window, in time order; None without any."""
+    """Summarise the readings of one window, in time order; None without any."""
     if not readings:
         return None
     medians = [float(np.median(r.cpu_mhz)) for r in readings if r.cpu_mhz]
     return Host(
         n=len(readings),
         steal_share=_steal_share(readings),
-        cpu_mhz_p50=float(np.median(medians)) if medians else None,
+        cpu_mhz_p50=median(medians),
         cpu_mhz_min=min(medians, default=None),
         cpu_work_us_mean=_mean([us for r in readings for us in r.cpu_work_us]),
         gpu=_gpu_state([r.gpu for r in readings if r.gpu is not None]),
@@ -42,16 +42,14 @@ def host_state(readings: Sequence[HostReading]) -> Host | None:
 
 
 def _steal_share(readings: Sequence[HostReading]) -> float | None:
-    known = [
-        (r.cpu_ticks, r.steal_ticks)
-        for r in readings
-        if r.cpu_ticks is not None and r.steal_ticks is not None
-    ]
+    known = [r for r in readings if r.cpu_ticks is not None and r.steal_ticks is not None]
     if not known:
         return None
-    total, stolen = (last - first for first, last in zip(known[0], known[-1], strict=True))
-    # No time lies between a sample and itself. Some hypervisors let the counter run backwards: nobody knows,
-    # then.
+    total, stolen = (
+        getattr(known[-1], name) - getattr(known[0], name) for name in ("cpu_ticks", "steal_ticks")
+    )
+    # No time lies between a sample and itself. Some hypervisors let the counter run backwards; then the share
+    # is not known.
     return stolen / total if 0 <= stolen <= total and total > 0 else None
 
 
@@ -87,7 +85,7 @@ def _mean(values: list[float]) -> float | None:
 
 # A counter over time: (t_ns, value) of each sample that has it.
 Counted = tuple[tuple[int, float], ...]
-# Of tokens since the launch and of bytes alike.
+# The largest value that a server counts, be it tokens since the launch or bytes.
 MOST_VALUE = 1e18
 NAMES = ("num_requests_running", "num_requests_waiting", EXTERNAL_QUERIES)
 
@@ -133,7 +131,8 @@ class Moment:
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
-    """A line that does not parse counts as missed; so does a sample that failed.
+    """Summarise the samples of a window. A line that does not parse counts as missed; so does a sample that
+    failed.
 
     Raises:
         ValueError: a sample has something else where a number belongs.
@@ -162,7 +161,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
 
 
 def read_timeline(path: Path) -> list[Moment]:
-    """In order of time. A line that is no sample is left out here; ``read_samples`` counts it.
+    """Read samples in order of time. A line that is no sample is skipped here; ``read_samples`` counts it.
 
     Raises:
         ArtifactError: the file cannot be opened or unpacked.
@@ -171,7 +170,7 @@ def read_timeline(path: Path) -> list[Moment]:
 
 
 def _moments(path: Path) -> Iterator[Moment | None]:
-    """Line by line; None for one that is no sample."""
+    """Yield a sample per line; None for one that is no sample."""
     for line in each_line_of(path) if path.exists() else ():
         try:
             row = msgspec.json.decode(line.decode("utf-8", errors="replace"))

@@ -1,4 +1,4 @@
-"""``engine_step_*.jsonl`` to columns, worker rows joined to the scheduler's steps.
+"""Read ``engine_step_*.jsonl`` into columns, worker rows joined to the scheduler's steps.
 
 The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that
 they are asked for.
@@ -18,7 +18,6 @@ from connector_tax.base.units import NS_PER_S
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
@@ -58,7 +57,7 @@ class StepTable:
         n_empty: steps of the window without a token, which are left out.
         n_unjoined: steps of a configuration with a connector that no worker row belongs to.
         torn: the file's last line was cut off.
-        unheard: codes of why hook times are not known though there was a connector; NaN then.
+        hooks_missing: codes of why hook times are not known though there was a connector; NaN then.
     """
 
     began_s: Floats
@@ -76,7 +75,7 @@ class StepTable:
     n_empty: int
     n_unjoined: int
     torn: bool
-    unheard: tuple[Unheard, ...] = ()
+    hooks_missing: tuple[Unheard, ...] = ()
 
     @property
     def n(self) -> int:
@@ -97,7 +96,7 @@ class StepTable:
         found: dict[str, dict[str, Floats]] = {}
         for member, own in columns.items():
             us = self.hooks.us[:, own].sum(axis=1)
-            known = ~np.isnan(us) if not self.unheard else np.zeros(self.n, dtype=np.bool_)
+            known = ~np.isnan(us) if not self.hooks_missing else np.zeros(self.n, dtype=np.bool_)
             found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
         return found
 
@@ -108,7 +107,7 @@ class StepRecords:
 
     Attributes:
         connector: whether the launch had one.
-        n, torn, unheard: as ``StepTable`` has them.
+        n, torn, hooks_missing: as ``StepTable`` has them.
         members: median of what the hooks of each member of the connector took, microseconds; see
             ``StepTable.member_us``.
     """
@@ -118,7 +117,7 @@ class StepRecords:
     connector: bool
     n: int
     torn: bool
-    unheard: tuple[Unheard, ...]
+    hooks_missing: tuple[Unheard, ...]
     members: dict[str, dict[str, float]]
 
     def load(self) -> StepTable:
@@ -136,7 +135,7 @@ def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepReco
         member: {kind: float(np.median(us)) for kind, us in kinds.items()}
         for member, kinds in found.member_us.items()
     }
-    return StepRecords(source, window, connector, found.n, found.torn, found.unheard, members)
+    return StepRecords(source, window, connector, found.n, found.torn, found.hooks_missing, members)
 
 
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
@@ -155,7 +154,9 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     found = read_step_columns(path)
     ints, floats = found.steps.ints, found.steps.floats
     worker = _worker_parts(found, connector)
-    order, inside = _in_window(ints, window)
+    order = np.argsort(ints["t_ns"], kind="stable")
+    t_ns = ints["t_ns"][order]
+    inside = (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
     tokens = ints["prefill_tokens"] + ints["decode_tokens"]
     rows = order[inside & (tokens[order] > 0)]
     if untimed := int(np.isnan([floats[name][rows] for name in TIMES]).any(axis=0).sum()):
@@ -165,11 +166,11 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     build_meta = floats["build_meta_us"][rows]
     hooks = _hooks(found, rows, worker[3][rows], total)
     all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
-    silent = _silent(found, rows, total) if connector else {}
-    if silent:
+    missing = _missing_hooks(found, rows, total) if connector else {}
+    if missing:
         nothing = np.full(rows.size, np.nan)
-        build_meta = nothing if "scheduler" in silent else build_meta
-        load, finished = (nothing, nothing) if "worker" in silent else (load, finished)
+        build_meta = nothing if "scheduler" in missing else build_meta
+        load, finished = (nothing, nothing) if "worker" in missing else (load, finished)
         all_us = nothing
     return StepTable(
         began_s=(ints["t_ns"][rows] - window.window_start_ns) / NS_PER_S,
@@ -187,22 +188,15 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         n_empty=int(inside.sum() - rows.size),
         n_unjoined=int(np.isnan(total).sum()),
         torn=found.torn,
-        unheard=tuple(silent.values()),
+        hooks_missing=tuple(missing.values()),
     )
 
 
-def _silent(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
-    """``found.unheard``, and steps without rows of a worker."""
+def _missing_hooks(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
+    """Return the sides whose hook times are missing, with the code of why."""
     if rows.size and np.isnan(total).all():
         return {"worker": "worker_without_rows", **found.unheard}
     return found.unheard
-
-
-def _in_window(ints: dict[str, Ints], window: CellWindow) -> tuple[Ints, Bools]:
-    """Steps in time order, and which of those began in the window."""
-    order = np.argsort(ints["t_ns"], kind="stable")
-    t_ns = ints["t_ns"][order]
-    return order, (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
 
 
 def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
@@ -225,8 +219,8 @@ def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, 
 
 
 def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
-    """All hooks of each of the worker's rows, microseconds; the two with columns of their own where it lists
-    none."""
+    """Sum all hooks of each of the worker's rows, microseconds; the two with columns of their own where it
+    lists none."""
     lists = found.workers.hooks
     if not lists.values.size:
         return load + finished
@@ -235,7 +229,7 @@ def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
 
 
 def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
-    """For each step the worker's row of its id, -1 without one.
+    """Return for each step the worker's row of its id, -1 without one.
 
     With several workers (tensor parallelism) the slowest counts, since the step waits for it; the first of
     equals.
@@ -249,7 +243,7 @@ def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> I
 
 
 def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
-    """Rows name no hooks, the headers do.
+    """Name the hooks, which rows do not and headers do.
 
     Args:
         row: the worker's of each step.
@@ -269,5 +263,5 @@ def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
 
 
 def _cpu_us(lists: HookLists, width: int) -> Floats:
-    """Shape (rows, width); a row that has none is all NaN."""
+    """Return CPU times, shape (rows, width); a row that has none is all NaN."""
     return np.where(lists.lengths[:, None] > 0, lists.padded(width) / 1e3, np.nan)

@@ -1,4 +1,4 @@
-"""Drill-downs: raw files of each cell -> columns over time and facts, which ``report.html`` shows when the
+"""Drill-downs: each cell's raw files as columns over time and facts, which ``report.html`` shows when the
 cell is opened.
 
 Times are seconds from the cell's T0, rounded to milliseconds; other values keep four digits. Words and plots
@@ -51,12 +51,12 @@ class DrillDown:
         data: ``times`` (begin and end of the window, end of the cell), ``statuses`` that ``failed`` numbers,
             and the tables ``requests``, ``steps`` and ``samples``; see ``table``.
         counts: requests of the window, and those of them that are ok.
-        lost: why files cannot be shown.
+        unreadable: why files cannot be shown.
         launch: the connector's configuration as it was launched; empty for plain.
         hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are
             known.
-        unheard: codes of why no hook time is known.
-        thinned: whether step records were left out of a published campaign.
+        hooks_missing: codes of why no hook time is known.
+        compacted: whether step records were left out of a published campaign.
         unread: whether step records lie there and were not read, since the cell's files are at fault.
         failures: status, count and first error.
         throttled: what held the GPU's clocks down, in percent of samples.
@@ -66,11 +66,11 @@ class DrillDown:
     folder: str
     data: Mapping[str, object]
     counts: tuple[int, int]
-    lost: Sequence[str]
+    unreadable: Sequence[str]
     launch: str
     hooks: Sequence[tuple[str, float, float, float]]
-    unheard: Sequence[str]
-    thinned: bool
+    hooks_missing: Sequence[str]
+    compacted: bool
     unread: bool
     failures: Sequence[tuple[str, int, str]]
     throttled: Sequence[tuple[str, float]]
@@ -113,16 +113,15 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
 
 
 def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int) -> DrillDown:
-    """Show what can be read of a cell: its anchor, records and folder; a file that cannot be read is
-    named."""
+    """Collect what can be read of a cell (anchor, records, folder); a file that cannot be read is named."""
     anchor, cell, folder = raw
-    window, lost = cell.window, list[str]()
+    window, unreadable = cell.window, list[str]()
 
     def read(load: Callable[[], T], otherwise: T) -> T:
         try:
             return load()
         except ArtifactError as error:
-            lost.append(printable(str(error), MOST_CHARS))
+            unreadable.append(printable(str(error), MOST_CHARS))
             return otherwise
 
     def seconds(times_ns: Sequence[int]) -> list[float]:
@@ -150,12 +149,12 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
             "samples": fit(seconds([m.t_ns for m in moments]), _samples(moments, hosts)),
         },
         counts=(len(inside), sum(r.status == "ok" for r in inside)),
-        lost=lost,
+        unreadable=unreadable,
         launch=printable(json.dumps(launched, ensure_ascii=False)) if launched else "",
-        hooks=_hooks(steps) if steps and not steps.unheard else (),
-        unheard=steps.unheard if steps else (),
-        thinned=bool(cell.document.steps_left_out),
-        unread=bool(cell.left_out) and folder.engine_step.is_file(),
+        hooks=_hooks(steps) if steps and not steps.hooks_missing else (),
+        hooks_missing=steps.hooks_missing if steps else (),
+        compacted=bool(cell.document.steps_left_out),
+        unread=bool(cell.faults) and folder.engine_step.is_file(),
         failures=_failures(cell.requests),
         throttled=[(printable(reason, MOST_CHARS), 100 * n / len(hosts)) for reason, n in held.most_common()],
     )

@@ -1,4 +1,4 @@
-"""Receipts to ``MANIFEST.tsv`` of a campaign and to its table in ``results/MANIFEST.md``.
+"""``MANIFEST.tsv`` of a campaign and its table in ``results/MANIFEST.md``, from receipts.
 
 The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a
 place for, which are the published ones, so that nobody's own campaign changes a checked-out file.
@@ -31,9 +31,9 @@ from connector_tax.base.units import MOST_NS
 from connector_tax.read.figures.words import virtual_name
 
 NOT_KNOWN = "-"
-# Of one cell of a table; launch commands have some 2,000.
+# The most characters in one cell of a table; launch commands have some 2,000.
 MOST_CHARACTERS = 10_000
-# Of launch.sh; run/engine/launch.py writes it.
+# The line of launch.sh, which run/engine/launch.py writes.
 AS_IT_RAN = "# As it ran: "
 TITLE = (
     "# Runs\n\nOne table per campaign, written by `scripts/build_manifest.py`. The same rows for programs:"
@@ -104,10 +104,10 @@ def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
 
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
-    """One row per run folder, by phase and, inside a phase, in the order in which they ran: a sitting begins
-    with plain, whatever was drawn.
+    """Return a row per run folder, by phase and, inside a phase, in the order in which they ran: a sitting
+    begins with plain, whatever was drawn.
 
-    Those without a cell come last, as drawn.
+    Runs without a cell come last, as drawn.
     """
     started = {run: _started(run) for run in folder.runs()}
 
@@ -158,16 +158,15 @@ def _row(run: RunFolder, order: str, started_utc: str, project: Path) -> Manifes
 
 
 def _gpu(engine: EngineIdentity | None) -> str:
-    """The cards, or what the clock of a virtual one went by."""
+    """Name the cards, or what the clock of a virtual one went by."""
     if engine is None:
         return NOT_KNOWN
-    if engine.virtual_gpu:
-        return f"virtual {virtual_name(engine.virtual_gpu)}"
-    return "; ".join(engine.gpu) or "none"
+    virtual = engine.virtual_gpu
+    return f"virtual {virtual_name(virtual)}" if virtual else "; ".join(engine.gpu) or "none"
 
 
 def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
-    """Also why there is none, where the file is there and cannot be read."""
+    """Read a receipt; return why there is none where the file is there and cannot be read."""
     if not os.path.lexists(run.receipt):
         return None, ""
     try:
@@ -184,7 +183,8 @@ def _checksum(path: Path) -> str:
 
 
 def _readable(path: Path, kind: type[D]) -> D | None:
-    """None where it is missing or damaged: the report names what is damaged, this page lists the rest."""
+    """Read a document; None where it is missing or damaged: the report names what is damaged, this page lists
+    the rest."""
     try:
         return read_document(path, kind)
     except ArtifactError:
@@ -192,7 +192,7 @@ def _readable(path: Path, kind: type[D]) -> D | None:
 
 
 def _engine(run: RunFolder, receipt: Receipt | None) -> EngineIdentity | None:
-    """In the receipt; of a run that has none, in its config.json."""
+    """Return the engine in the receipt; of a run that has none, in its config.json."""
     if receipt is not None and receipt.engine is not None:
         return receipt.engine
     config = _readable(run.config, RunConfig)
@@ -200,7 +200,7 @@ def _engine(run: RunFolder, receipt: Receipt | None) -> EngineIdentity | None:
 
 
 def _started(run: RunFolder) -> str | None:
-    """UTC of the first request that any finished cell of this run was meant to send."""
+    """Return UTC of the first request that any finished cell of this run was meant to send."""
     cells = [_readable(cell.cell_json, CellDocument) for cell in run.finished_cells()]
     starts = [c.clock.utc_ns + c.window.t0_ns - c.clock.monotonic_ns for c in cells if c is not None]
     starts = [t_ns for t_ns in starts if 0 <= t_ns < MOST_NS]
@@ -231,15 +231,14 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
 
 
 def tsv(found: Sequence[ManifestRow]) -> str:
-    """Tab-separated, one header line; tabs and line breaks inside values become blanks."""
-    lines = ["\t".join(COLUMNS)]
-    lines += ["\t".join(_one_line(row[c]) for c in COLUMNS) for row in found]
-    return "\n".join(lines) + "\n"
+    """Format rows tab-separated with a header; tabs and line breaks inside values become blanks."""
+    rows = [COLUMNS, *([_one_line(row[c]) for c in COLUMNS] for row in found)]
+    return "".join("\t".join(row) + "\n" for row in rows)
 
 
 def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
-    """``text`` with this campaign's table replaced or appended; all other text, which belongs to people, is
-    kept as it is."""
+    """Return ``text`` with this campaign's table replaced or appended; all other text, which belongs to
+    people, is kept as it is."""
     begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
     section = f"{begin}\n{_table(campaign, found)}\n{end}"
     # Whole lines: a cell of a table may hold the same words.
@@ -254,24 +253,21 @@ def _begin(campaign: str) -> str:
 
 
 def _table(campaign: str, found: Sequence[ManifestRow]) -> str:
-    head = "| " + " | ".join(c.replace("_", " ") for c in COLUMNS) + " |"
-    lines = [f"## {campaign}", "", head, "|" + "---|" * len(COLUMNS)]
-    for row in found:
-        values = [_cell(c, row[c]) for c in COLUMNS]
-        lines.append("| " + " | ".join(values) + " |")
-    return "\n".join(lines)
+    rows = [[c.replace("_", " ") for c in COLUMNS], *([_cell(c, row[c]) for c in COLUMNS] for row in found)]
+    head, *lines = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([f"## {campaign}", "", head, "|" + "---|" * len(COLUMNS), *lines])
 
 
 def _cell(column: str, value: str) -> str:
-    """Text and nothing else: a bar would end the cell, a tag or an image be rendered, a link be followed."""
+    """Escape a cell's text: a bar would end the cell, a tag or an image be rendered, a link be followed."""
     text = _one_line(value)
     if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
         code = text.replace("`", "'").replace("|", "\\|")
-        # Of two backslashes before a bar the first would escape the second, and the bar end the cell.
+        # With two backslashes before a bar the first would escape the second, and the bar end the cell.
         return "`" + code.replace("\\\\|", "\\ \\|") + "`"
     return re.sub(r"[\\`*\[\]!|]", r"\\\g<0>", html.escape(text, quote=False))
 
 
 def _one_line(value: str) -> str:
-    """Printable, at most ``MOST_CHARACTERS``."""
+    """Return printable text of at most ``MOST_CHARACTERS``."""
     return " ".join(printable(value, MOST_CHARACTERS).split())

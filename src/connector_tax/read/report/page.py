@@ -1,6 +1,6 @@
 """``report.html``: one self-contained page; style, figures and drill-downs are inside it, nothing is fetched.
 
-It holds no time of building: the same inputs give the same bytes.
+It has no time of building, so the same inputs give the same bytes.
 """
 
 import base64
@@ -37,7 +37,7 @@ SCRIPTS = ("page.js", "vendor/uPlot.iife.min.js", "drill.js")
 # saturates.
 SHOWN = (6, 7, 8)
 OF_SATURATION = 3
-# What may stand in a data URI in an attribute as it is.
+# Characters that need no escape in a data URI in an attribute.
 PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
 
 
@@ -117,14 +117,12 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "label": _label,
-        "digits": _digits,
+        "label": lambda code, kind: printable(label(kind, str(code))),
+        "digits": "{:,.10g}".format,
         "tick": tick,
         "bare": bare,
         "name": printed,
         "number": number,
-    }
-    environment.filters |= {
         "phase": phase_text,
         "phase_word": phase_word,
         "named": named,
@@ -136,16 +134,8 @@ def _template(name: str, *, autoescape: bool = True) -> Template:
     return environment.get_template(name)
 
 
-def _label(code: object, kind: str) -> str:
-    return printable(label(kind, str(code)))
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.10g}"
-
-
 def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> str:
-    """The page's HTML; every value is escaped, since names come from files that people write.
+    """Return the page's HTML; every value is escaped, since names come from files that people write.
 
     Args:
         drills: what can be opened of which cell; without them the page says what that needs.
@@ -156,11 +146,12 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
         "\n".join((WORDS / name).read_text(encoding="utf-8") for name in names[: None if drills.of else 1])
         for names in (STYLES, SCRIPTS)
     )
+    shown = (OF_SATURATION, *SHOWN) if page.knees else SHOWN
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     text = _template("page.html.j2").render(
         page=page,
         markdown=taxes_markdown(page),
-        figures=[f for f in figures if f.entry.drawn and _is_shown(page, f)],
+        figures=[f for f in figures if f.entry.drawn and f.entry.number in shown],
         not_drawn=[f.entry for f in figures if not f.entry.drawn],
         drills=drills,
         letters=dict(zip((flag for flag, _ in page.flags), ascii_uppercase, strict=False)),
@@ -170,12 +161,8 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
     return text.replace("<script></script>", f"<script>{script}</script>")
 
 
-def _is_shown(page: Page, figure: Figure) -> bool:
-    return figure.entry.number in SHOWN or (figure.entry.number == OF_SATURATION and bool(page.knees))
-
-
 def figures_view(folder: CampaignFolder) -> list[Figure]:
-    """What ``index.json`` lists.
+    """Return the figures that ``index.json`` lists.
 
     Raises:
         ArtifactError: it has another form, names a file that is not in ``figures/``, or one that cannot be
@@ -189,9 +176,10 @@ def figures_view(folder: CampaignFolder) -> list[Figure]:
 
 
 def _picture(path: Path) -> str:
-    """An SVG as a data URI, which keeps its ids apart from those of the others; there it runs no script.
+    """Return an SVG as a data URI, which keeps its ids apart from those of the others; there it runs no
+    script.
 
-    As text: in base64 it would take a fifth more, of a page that has to stay small.
+    It stays text: base64 would take a fifth more, of a page that has to stay small.
     """
     try:
         data = read_whole(path)

@@ -1,4 +1,4 @@
-"""Where a campaign stands, from what lies on disk."""
+"""The status of a campaign, from what lies on disk."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -9,7 +9,6 @@ from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.artifacts.supervisor import recorded_supervisor
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.documents.receipt import PreflightStatus
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file, start
@@ -39,15 +38,16 @@ def status_text(config: CampaignConfig, root: Path, command: str) -> str:
     date = read_campaign_file(folder.campaign_file).date
     found = start.standing(config, folder, date)
     lines = [f"campaign {config.campaign}, started {date}", "", *_table(config, folder, date, found), ""]
-    remarks = (
-        list(found.void.values()),
-        _skips(found.preflight),
-        _failures(folder),
-        _engines(folder, config),
-    )
+    decisions = {} if found.preflight is None else found.preflight.configs
+    skips = [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
+    remarks = ([*found.void.values()], skips, _failures(folder), _engines(folder, config))
     for paragraph in filter(None, remarks):
         lines += [*paragraph, ""]
-    lines.append(_time_left(found, _left_s(folder, config, date, found)))
+    if not found.left:
+        lines.append("all measured")
+    else:
+        guess = ", at reference rates that are guessed until all of phase A has ended" * ("a" in found.left)
+        lines.append(f"about {duration_text(_left_s(folder, config, date, found))} left{guess}")
     if (worker := worker_of(folder)) is not None:
         lines.append(f"process {worker} works on it")
     elif found.left:
@@ -74,17 +74,8 @@ def _table(config: CampaignConfig, folder: CampaignFolder, date: str, found: sta
     return columns(rows)
 
 
-def _time_left(found: start.Standing, left_s: float) -> str:
-    if not found.left:
-        return "all measured"
-    guess = (
-        ", at reference rates that are guessed until all of phase A has ended" if "a" in found.left else ""
-    )
-    return f"about {duration_text(left_s)} left{guess}"
-
-
 def seconds_left(config: CampaignConfig, folder: CampaignFolder) -> float:
-    """What is left of a campaign, by its reference rates or a guess."""
+    """Return the time that is left of a campaign, by its reference rates or an estimate of them."""
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     date = start.date_of(folder, earlier)
     return _left_s(folder, config, date, start.standing(config, folder, date))
@@ -123,7 +114,8 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: 
 
 
 def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
-    """Of a campaign of several cards: who is at work on which; a launch that died with its job is nobody."""
+    """Name who is at work on which card, in a campaign of several; a launch that died with its job is not
+    counted."""
     if len(config.engine.slots) == 1:
         return []
     found = []
@@ -136,7 +128,7 @@ def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
 
 
 def worker_of(folder: CampaignFolder) -> int | None:
-    """The Snakemake process that works on the campaign; None where nobody does.
+    """Return the Snakemake process that works on the campaign; None where nobody does.
 
     Its lock is not tried: holding it for an instant could refuse a start.
     """
@@ -148,13 +140,8 @@ def worker_of(folder: CampaignFolder) -> int | None:
     return pid if at_work else None
 
 
-def _skips(preflight: PreflightStatus | None) -> list[str]:
-    decisions = {} if preflight is None else preflight.configs
-    return [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
-
-
 def _failures(folder: CampaignFolder) -> list[str]:
-    """Of each run that failed, why, and how it is tried again."""
+    """Say why each run failed, and how it is tried again."""
     found = []
     for run in folder.runs():
         try:

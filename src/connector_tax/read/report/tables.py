@@ -1,15 +1,15 @@
-"""The page's numbers, and its folded tables by the section that they belong to: rows of names and numbers; a
-table without rows is not there.
+"""The page's numbers, and its folded tables by section: rows of names and numbers; a table without rows is
+left out.
 
 A number has value, interval and unit to digits, and carries the value that ``aggregate.json`` has, so that
 the page can be checked against it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import pairwise, product, takewhile
 from typing import Literal
 
 from connector_tax.base.documents.aggregate import (
@@ -31,12 +31,13 @@ from connector_tax.read.figures.words import (
     phase_text,
     problem_text,
     reason_text,
+    reference_rate,
 )
 from connector_tax.read.ingest.connector_on import UNPROVED
 from connector_tax.read.stats.connectors import METRICS
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
-# Unit -> (factor, what stands behind the number, whether a plus stands in front).
+# Unit -> (factor, suffix, whether a positive number has a plus).
 UNITS: dict[Unit, tuple[int, str, bool]] = {
     "tax": (100, "%", True),
     "points": (100, "points", True),
@@ -47,7 +48,7 @@ UNITS: dict[Unit, tuple[int, str, bool]] = {
     "plain": (1, "", False),
     "per_s": (1, "/s", False),
 }
-# Of an axis.
+# The least span of an axis, and the largest number on it.
 SMALLEST, LARGEST = 1e-12, 1e100
 MINUS, OPEN = "\N{MINUS SIGN}", "∞"
 
@@ -81,12 +82,11 @@ class Number:
 
     @property
     def digits(self) -> tuple[str, str, str]:
-        """Point, lower and upper end without unit, told apart from each other; an open end is an infinity
-        sign."""
+        """Point, lower and upper end without unit, with digits to differ; an open end is an infinity sign."""
         factor, _, signed = UNITS[self.unit]
         known = [v for v in (self.point, self.low, self.high) if v is not None]
         clear = not self.has_interval or Interval(self.point, self.low, self.high).excludes_zero
-        found = iter(digits_apart([factor * v for v in known], _decimals(self.unit), no_zero=clear))
+        found = iter(digits_apart([factor * v for v in known], partial(_decimals, self.unit), no_zero=clear))
         point = _signed(next(found), signed)
         low = MINUS + OPEN if self.low is None else _signed(next(found), signed)
         return point, low, OPEN if self.high is None else _signed(next(found), signed)
@@ -110,12 +110,12 @@ def _signed(text: str, signed: bool) -> str:
     return text if text == "0" or not signed else f"+{text}"
 
 
-def _decimals(unit: Unit) -> Callable[[float], int]:
+def _decimals(unit: Unit, size: float) -> int:
     if unit in ("us", "change_us"):
-        return lambda size: 0 if size >= 10 else 1
+        return 0 if size >= 10 else 1
     if unit in ("ms", "plain", "per_s"):
-        return lambda size: 2 if size < 1 else 1 if size < 100 else 0
-    return usual_decimals
+        return 2 if size < 1 else 1 if size < 100 else 0
+    return usual_decimals(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +160,12 @@ def tick(value: float, unit: Unit) -> str:
     return ("+" if signed and value > 0 else "") + text + (" %" if suffix == "%" else "")
 
 
-# What may stand in a cell: text, a number, a count, or nothing.
+# The value of a cell: text, a number, a count, or nothing.
 Value = Number | str | int | None
+Rows = Iterator[Sequence[Value]]
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
 MOST_HOOKS = 6
-# Of a shape: its rate, a connector, its two taxes and that of TTFT with phases averaged out.
+# A shape, its rate, a connector, its two taxes and that of TTFT with phases averaged out.
 Line = tuple[tuple[int, int], float, str, Number | None, Number | None, Number | None]
 
 
@@ -174,7 +175,7 @@ class Table:
     Attributes:
         code: names its title and what is said above it.
         heads: words, with the unit of a column's numbers where all have one.
-        units: of each column, what stands in its head and not behind its numbers.
+        units: of each column, printed in its head and not behind its numbers.
         rows: texts at a row's beginning that the row above has too are left out.
     """
 
@@ -199,7 +200,7 @@ def named(aggregate: Aggregate, config: str) -> str:
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     """Return section -> its tables."""
     blocks = list(dict.fromkeys(b for r in aggregate.repeats for t in r.taxes for b in t.by_block))
-    own: dict[str, dict[str, tuple[Sequence[str], Iterable[Sequence[Value]]]]] = {
+    own: dict[str, dict[str, tuple[Sequence[str], Rows]]] = {
         "causes": {
             "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
             "decomposition": (
@@ -245,16 +246,14 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
 
 
 def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
-    """The last column is there where anybody has it."""
+    """Return the table of Phase B; its last column is there where anybody has it."""
     averaged = ["phase_averaged"] * any(line[-1] for line in lines)
     heads = ("shape", "rate", "connector", *METRICS, *averaged)
     rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
     return _table(aggregate, "lengths", heads, rows)
 
 
-def _table(
-    aggregate: Aggregate, code: str, heads: Sequence[str], rows: Iterable[Sequence[Value]]
-) -> list[Table]:
+def _table(aggregate: Aggregate, code: str, heads: Sequence[str], rows: Rows) -> list[Table]:
     """Return it without the columns in which no row has anything; nothing without rows. Connectors and
     metrics are codes in ``rows``."""
     said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
@@ -262,79 +261,63 @@ def _table(
     columns = list(zip(*every, strict=True))
     kept = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
     found = [[row[k] for k in kept] for row in every]
-    units = [_unit(columns[k]) for k in kept]
+    # The unit of all numbers of a column; empty where they have several or none.
+    suffixes = [{v.suffix for v in columns[k] if isinstance(v, Number)} for k in kept]
+    units = [next(iter(own)) if len(own) == 1 else "" for own in suffixes]
     words = [label("head", heads[k]) for k in kept]
     shown = [f"{word}, {unit}" if unit else word for word, unit in zip(words, units, strict=True)]
     return [Table(code, shown, units, _each_once(found))] if found else []
 
 
-def _unit(column: Sequence[Value]) -> str:
-    """Return the unit of all its numbers; empty where they have several or none."""
-    units = {v.suffix for v in column if isinstance(v, Number)}
-    return units.pop() if len(units) == 1 else ""
-
-
 def _each_once(rows: Sequence[Sequence[Value]]) -> list[Sequence[Value]]:
-    found: list[Sequence[Value]] = []
-    above: Sequence[Value] = ()
-    for row in rows:
-        same = 0
-        while same < len(above) and isinstance(row[same], str) and row[same] == above[same]:
-            same += 1
+    """Leave out the texts at the beginning of a row that the row above has, too."""
+    found: list[Sequence[Value]] = [*rows[:1]]
+    for above, row in pairwise(rows):
+        alike = (isinstance(v, str) and v == before for v, before in zip(row, above, strict=True))
+        same = sum(1 for _ in takewhile(bool, alike))
         found.append([*[""] * same, *row[same:]])
-        above = row
     return found
 
 
-def _hooks(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """The dearest of each connector."""
+def _hooks(aggregate: Aggregate) -> Rows:
+    """Yield the largest hooks of each connector."""
     for entry in (a for a in aggregate.attribution if is_connector(a.config)):
         for h in [h for h in entry.hooks if round(h.us_per_step, 1) > 0][:MOST_HOOKS]:
             times = bare(h.us_per_step, "us"), bare(h.cpu_us_per_step, "us")
             yield entry.config, name(h.hook), bare(h.calls_per_step), *times
 
 
-def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Iterator[Sequence[Value]]:
-    """Return the taxes of these names."""
+def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Rows:
+    """Yield the taxes of these names."""
     for row in rows:
         yield row.config, row.metric, *(number(getattr(row, n), "tax") for n in names.split())
 
 
-def _processes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """Of Phase A's cell at ref_safe, those that worked."""
-    rates = aggregate.reference_rates
+def _processes(aggregate: Aggregate) -> Rows:
+    """Yield the processes that worked in Phase A's cell at ref_safe."""
+    at = reference_rate(aggregate, "ref_safe")
     for config in aggregate.config_ids:
-        for cell in aggregate.measured("a", config):
-            if rates is None or cell.rate_per_s != rates.ref_safe_per_s:
-                continue
+        for cell in (cell for cell in aggregate.measured("a", config) if cell.rate_per_s == at):
             idle, loaded, memory = (
                 found or {} for found in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
             )
             for process in sorted(p for p in {*loaded, *idle} if loaded.get(p) or idle.get(p)):
-                yield (
-                    config,
-                    name(process),
-                    bare(idle.get(process), "share"),
-                    bare(loaded.get(process)),
-                    bare(memory.get(process)),
-                )
+                work = bare(idle.get(process), "share"), bare(loaded.get(process))
+                yield config, name(process), *work, bare(memory.get(process))
 
 
-def _device(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """The worst cell of each configuration."""
+def _device(aggregate: Aggregate) -> Rows:
+    """Yield the worst cell of each configuration."""
     for config in aggregate.config_ids:
         clocks = [c for cell in aggregate.measured(config=config) if (c := cell.device_clock) is not None]
         if clocks:
-            yield (
-                config,
-                bare(max(c.late_share for c in clocks), "share"),
-                bare(min(c.device_busy_share for c in clocks), "share"),
-                bare(min(c.slack_us["p10"] for c in clocks), "us"),
-            )
+            late, busy = max(c.late_share for c in clocks), min(c.device_busy_share for c in clocks)
+            slack = bare(min(c.slack_us["p10"] for c in clocks), "us")
+            yield config, bare(late, "share"), bare(busy, "share"), slack
 
 
-def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """At Phase A's shape and those of Phase B'; of one that has no number, why."""
+def _loaded(aggregate: Aggregate) -> Rows:
+    """Yield taxes at Phase A's shape and those of Phase B', and why a number is missing."""
     rates = aggregate.reference_rates
     if rates is None or rates.ref_load_per_s == rates.ref_safe_per_s:
         return
@@ -355,7 +338,7 @@ def _loaded(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield config, what, at, *own, *more, "; ".join(dict.fromkeys(why))
 
 
-def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Value]]:
+def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Rows:
     for entry in aggregate.repeats:
         if entry.metric not in METRICS:
             continue
@@ -367,7 +350,7 @@ def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Iterator[Sequence[Va
             yield *where, tax.config, number(tax, "tax"), *own
 
 
-def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _drift(aggregate: Aggregate) -> Rows:
     for entry in aggregate.host_drift:
         rate = f"{entry.rate_per_s:g}/s"
         for row in aggregate.repeats:
@@ -380,65 +363,49 @@ def _drift(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
             yield rate, label("host", source.source), mean, change, bare(source.p_value)
 
 
-def _conversations(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _conversations(aggregate: Aggregate) -> Rows:
     taxes = {(t.config, t.cell_id, t.metric): t for t in aggregate.taxes if t.phase == "c"}
     for config in aggregate.config_ids:
         for cell in aggregate.measured("c", config):
-            yield (
-                config,
-                name(cell.cell_id.partition("_")[2]),
-                f"{cell.rate_per_s:g}/s",
-                cell.n_window,
-                bare(cell.prefix_cache_hit_share, "share"),
-                *(number(taxes.get((config, cell.cell_id, m)), "tax") for m in METRICS),
-            )
+            sessions, rate = name(cell.cell_id.partition("_")[2]), f"{cell.rate_per_s:g}/s"
+            own = (number(taxes.get((config, cell.cell_id, m)), "tax") for m in METRICS)
+            yield config, sessions, rate, cell.n_window, bare(cell.prefix_cache_hit_share, "share"), *own
 
 
-def _slopes(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _slopes(aggregate: Aggregate) -> Rows:
     for entry in aggregate.growth:
         for slope in entry.slopes:
-            both = (slope.per_1000_cached_blocks, slope.per_running_request)
-            yield (
-                entry.config,
-                label("growth", slope.quantity),
-                *(number(v, "change_us") for v in both),
-            )
+            both = (number(v, "change_us") for v in (slope.per_1000_cached_blocks, slope.per_running_request))
+            yield entry.config, label("growth", slope.quantity), *both
 
 
-def _levels(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _levels(aggregate: Aggregate) -> Rows:
     for entry in aggregate.growth:
         for cell in entry.cells if entry.config != PLAIN else ():
             taxes = (number(cell.p50_taxes.get(m), "tax") for m in ("ttft_p50", "tpot_p50"))
             yield entry.config, bare(cell.cached_blocks), bare(cell.running), *taxes
 
 
-def _burns(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
+def _burns(aggregate: Aggregate) -> Rows:
     for row in aggregate.burns.rows if aggregate.burns is not None else ():
-        yield (
-            row.config,
-            row.metric,
-            f"{row.rate_per_s:g}/s",
-            bare(row.put_in_us, "us"),
-            number(row.found, "change_us"),
-            label("held", str(row.held).lower()),
-        )
+        numbers = bare(row.put_in_us, "us"), number(row.found, "change_us")
+        held = label("held", str(row.held).lower())
+        yield row.config, row.metric, f"{row.rate_per_s:g}/s", *numbers, held
 
 
-def _states(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """Of the configurations of which something is missing."""
+def _states(aggregate: Aggregate) -> Rows:
+    """Yield the configurations of which something is missing."""
     for config, state in aggregate.configs.items():
         if state.status != "measured":
             why, install = printable(problem_text(state.reason), 300), printable(state.install or "", 300)
             yield config, label("status", state.status), why, install
 
 
-def _outputs(aggregate: Aggregate) -> Iterator[Sequence[Value]]:
-    """Nothing where all say the same."""
-    if all(o.verdict in ("reference", "same") for o in aggregate.outputs):
-        return
-    for o in aggregate.outputs:
-        phase, word = phase_text(o.phase), label("outputs", o.verdict)
-        yield o.config, phase, o.n_same, o.n_prompts, word
+def _outputs(aggregate: Aggregate) -> Rows:
+    """Yield launches whose answers were compared; none where all are the same."""
+    if any(o.verdict not in ("reference", "same") for o in aggregate.outputs):
+        for o in aggregate.outputs:
+            yield o.config, phase_text(o.phase), o.n_same, o.n_prompts, label("outputs", o.verdict)
 
 
 def proofs_of(aggregate: Aggregate) -> dict[str, int]:

@@ -1,10 +1,10 @@
-"""``aggregate.json`` to the facts of the page: numbers with units, codes, places on axes; no words."""
+"""``aggregate.json`` to what the page shows: numbers with units, codes, places on axes; no words."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, product
 
 from connector_tax.base.documents.aggregate import (
     PLAIN,
@@ -15,7 +15,6 @@ from connector_tax.base.documents.aggregate import (
     Hypothesis,
     Latency,
     LatencyMetric,
-    MeasuredCell,
     Metric,
     Problem,
     Quantity,
@@ -23,7 +22,7 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.files import printable
 from connector_tax.base.records.cell import is_phase, phase_place, phase_word
-from connector_tax.read.figures.words import problem_text, reason_text, standing_tax
+from connector_tax.read.figures.words import main_tax_for, problem_text, rated_cells, reason_text
 from connector_tax.read.report.tables import (
     Axis,
     Line,
@@ -217,14 +216,16 @@ class Page:
 
 
 def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = False) -> Page:
-    """See ``Page`` for the arguments."""
+    """Return what the page shows; see ``Page`` for the arguments."""
     provenance, on = aggregate.provenance, aggregate.measured_on
     judged = {row.config: row for row in aggregate.connectors or connector_rows(aggregate)}
     taxes = {(t.config, t.metric): t for t in aggregate.main_taxes if t.reference == "ref_safe" and t.known}
     marks = list(dict.fromkeys(m for row in judged.values() for m in row.marks))
     rows = sorted((_row(aggregate, j, taxes, marks) for j in judged.values()), key=_rank)
-    order = {row.id: k for k, row in enumerate(rows)}
-    causes = _causes(aggregate, order)
+    order = {row.id for row in rows}
+    entries = sorted(aggregate.attribution, key=lambda a: -(a.difference_us.point or 0))
+    causes = [c for a in entries if a.config in order and (c := _cause(aggregate, a)) is not None]
+    reached = [e for c in causes for e in (*c.change.ends, *(last for _, _, last in c.segments))]
     multiples, lengths, numbers = _multiples(aggregate, rows)
     cells = cells_in_order(aggregate)
     flags = Counter(flag for cell in aggregate.cells for flag in cell.flags)
@@ -253,7 +254,7 @@ def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = Fa
         untested=[(k, list(g)) for k, g in groupby(untested, key=lambda c: c.subject)],
         outcomes=Counter(c.of.outcome for c in tested),
         causes=causes,
-        causes_axis=_causes_axis(causes),
+        causes_axis=axis_of(reached, 4, 0.03) if causes else None,
         segments=[code for code in wanted if code in used],
         share_of_hooks=sorted(
             (s for a in aggregate.attribution if (s := number(a.in_hooks_share, "share")) is not None),
@@ -303,7 +304,7 @@ def _row(
         for metric in METRICS
     }
     step = taxes.get((config, "step_p50_us"))
-    values["step"] = _of_tax(step, "change_us", clear=step is not None and step.told == "tax")
+    values["step"] = _of_tax(step, "change_us", clear=step is not None and step.effect == "tax")
     own = next((a for a in aggregate.attribution if a.config == config), None)
     on_cpu = any(a.hooks_cpu_us is not None for a in aggregate.attribution)
     values["hooks_cpu" if on_cpu else "hooks"] = (
@@ -329,7 +330,8 @@ def _of_tax(tax: TaxRow | None, unit: Unit, *, clear: bool, injected: float | No
 
 
 def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
-    """Return what became of the configuration that lacks a number; nothing where its code alone says that."""
+    """Return what became of the configuration whose number is missing; nothing where its code alone says
+    that."""
     state = None if judged.reason is None else aggregate.configs.get(judged.reason.subject)
     if state is None or state.reason is None or state.reason == Problem(state.reason.code):
         return ""
@@ -337,19 +339,20 @@ def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    """Rows with a tax first, dearest first by what is one; rows without a number last."""
+    """Order rows: those with a tax first, the largest first; those without a number last."""
     order = ("tax", "noise", "gain", "open", "none", "failed", "missing", "skipped")
     is_taxed = row.verdict == "tax"
     known = [v.point for m in (row.clear if is_taxed else METRICS) if (v := row.values[m]) is not None]
-    group = 0 if is_taxed else 2 if not known else 1
-    return group, -max(known) if known else float(order.index(row.verdict))
+    if not known:
+        return 2, float(order.index(row.verdict))
+    return 0 if is_taxed else 1, -max(known)
 
 
 def _answer(rows: Sequence[Row]) -> Answer:
     known = [r for r in rows if any(r.values[m] for m in METRICS)]
     clear_of = [r for r in known if r.verdict != "tax"]
     highs = [v.ends[1] for r in clear_of for m in METRICS if (v := r.values[m]) is not None]
-    # Of a latency without a number nothing is known.
+    # A latency without a number has no bound.
     top = math.inf if any(r.why for r in clear_of) else max(highs, default=math.inf)
     return Answer(
         taxed=[r for r in known if r.verdict == "tax"],
@@ -361,7 +364,7 @@ def _answer(rows: Sequence[Row]) -> Answer:
 
 
 def _columns(rows: Sequence[Row], floors: Mapping[str, tuple[float, float]]) -> list[Column]:
-    """The latencies on one axis; step and hooks each on its own."""
+    """Return the latencies on one axis; step and hooks each on its own."""
     both = [v for r in rows for m in METRICS if (v := r.values[m]) is not None]
     ends = [e for v in both for e in (*v.ends, v.point, v.injected or 0.0)]
     axis = axis_of([*ends, *(e for m, f in floors.items() if m in METRICS for e in f)])
@@ -412,13 +415,10 @@ DECIDING: dict[str, tuple[str, Unit, str]] = {
 def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
     key, unit, criterion = DECIDING[found.id]
     value = number(getattr(found.numbers, key), unit)
-    wanted = getattr(found.numbers, criterion, None) if criterion else None
-    if wanted is None:
-        ends: tuple[float, ...] = ()
-    elif criterion == "range":
-        ends = tuple(wanted)
-    else:
-        ends = (-wanted, wanted) if criterion == "tolerance" else (wanted,)
+    wanted = getattr(found.numbers, criterion, None)
+    ends: tuple[float, ...] = () if wanted is None else (wanted,)
+    if wanted is not None and criterion in ("range", "tolerance"):
+        ends = tuple(wanted) if criterion == "range" else (-wanted, wanted)
     return Claim(
         of=found,
         subject=named(aggregate, found.subject),
@@ -431,7 +431,7 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
 
 
 def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
-    """The other numbers of a verdict: (code, whose, number), with rates where lengths have several."""
+    """Yield the other numbers of a verdict: (code, whose, number), with rates where lengths have several."""
     rates = found.numbers.rates_per_s or {}
     differ = len({*rates.values()}) > 1
     for key in found.numbers.__struct_fields__:
@@ -448,20 +448,16 @@ def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator
                     yield code, f"{at}, {of}" if at else named(aggregate, of), own
 
 
-def _causes(aggregate: Aggregate, order: Mapping[str, int]) -> list[Cause]:
-    entries = [a for a in aggregate.attribution if a.config in order]
-    entries.sort(key=lambda a: -(a.difference_us.point or 0))
-    return [c for a in entries if (c := _cause(aggregate, a)) is not None]
-
-
 def _cause(aggregate: Aggregate, entry: Attribution) -> Cause | None:
     change = number(entry.difference_us, "change_us")
     if change is None:
         return None
     part = {p.part: p.point or 0.0 for p in entry.parts}
     hooks = part.get("scheduler_hooks", 0.0) + part.get("worker_hooks", 0.0)
-    cpu = None if entry.hooks_cpu_us is None else min(entry.hooks_cpu_us.point or 0.0, hooks)
-    sizes = {"hooks": hooks} if cpu is None else {"hooks_cpu": cpu, "hooks_wait": hooks - cpu}
+    sizes = {"hooks": hooks}
+    if entry.hooks_cpu_us is not None:
+        cpu = min(entry.hooks_cpu_us.point or 0.0, hooks)
+        sizes = {"hooks_cpu": cpu, "hooks_wait": hooks - cpu}
     sizes |= {
         "around": part.get("schedule", 0.0) + part.get("update", 0.0),
         "model": part.get("round_trip", 0.0),
@@ -481,13 +477,8 @@ def _cause(aggregate: Aggregate, entry: Attribution) -> Cause | None:
     )
 
 
-def _causes_axis(causes: Sequence[Cause]) -> Axis | None:
-    ends = [e for c in causes for e in (*c.change.ends, *(last for _, _, last in c.segments))]
-    return axis_of(ends, 4, 0.03) if causes else None
-
-
 def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
-    """Setting = value -> the connectors that switch it."""
+    """Return setting = value -> the connectors that switch it."""
     found: dict[str, list[str]] = {}
     for config, changes in aggregate.engine_diff.items():
         for key, change in (changes or {}).items():
@@ -499,12 +490,13 @@ def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
 def _multiples(
     aggregate: Aggregate, rows: Sequence[Row]
 ) -> tuple[list[Multiple], tuple[list[int], list[int]], list[Table]]:
-    """Of Phase B's cells a small picture per connector and latency, prompts side by side; and numbers."""
+    """Return for Phase B's cells a small picture per connector and latency, prompts side by side; and a table
+    of their numbers."""
     cells: dict[tuple[int, int], dict[str, dict[str, TaxRow]]] = {}
     for entry in aggregate.taxes:
         if entry.phase == "b" and entry.metric in METRICS and entry.reference == "ref_safe":
             own_of = cells.setdefault(entry.shape, {}).setdefault(entry.config, {})
-            own_of[entry.metric] = standing_tax(aggregate, entry)
+            own_of[entry.metric] = main_tax_for(aggregate, entry)
     shapes, floors = sorted(cells), _floors(aggregate)
     inputs, outputs = sorted({i for i, _ in shapes}), sorted({o for _, o in shapes})
     points: dict[str, dict[str, list[tuple[str, Number, bool]]]] = {
@@ -526,50 +518,40 @@ def _multiples(
                 rate = next(t.rate_per_s for t in own.values())
                 ttft = own.get("ttft_p90")
                 averaged = number(ttft.phase_averaged or None, "tax") if ttft is not None else None
-                both = numbers["ttft_p90"], numbers["tpot_p90"]
-                lines.append((shape, rate, row.id, *both, averaged))
+                lines.append((shape, rate, row.id, numbers["ttft_p90"], numbers["tpot_p90"], averaged))
     found = [Multiple(row.label, points[row.id]) for row in rows if any(points[row.id].values())]
     return found, (inputs, outputs), lengths_table(aggregate, lines)
 
 
 def _shape_tax(tax: TaxRow | None, floor: tuple[float, float] | None) -> Number | None:
-    if tax is None or tax.point is None:
-        return None
-    clear = tax.told == "tax" and not (floor is not None and floor[0] <= tax.point <= floor[1])
-    return _of_tax(tax, "tax", clear=clear)
+    value = _of_tax(tax, "tax", clear=tax is not None and tax.effect == "tax")
+    inside = value is not None and floor is not None and floor[0] <= value.point <= floor[1]
+    return replace(value, clear=False) if value is not None and inside else value
 
 
 LEVELS: dict[LatencyMetric, Latency] = {"ttft_p90": "ttft_ms", "tpot_p90": "tpot_ms"}
 
 
 def _panels(aggregate: Aggregate) -> list[Panel]:
-    cells: dict[float, list[MeasuredCell]] = {}
-    for config in aggregate.config_ids:
-        for cell in aggregate.measured("a", config):
-            if cell.rate_per_s > 0:
-                cells.setdefault(cell.rate_per_s, []).append(cell)
+    cells = [cell for config in aggregate.config_ids for cell in rated_cells(aggregate, "a", config)]
     found = []
-    for metric, latency in LEVELS.items():
-        for rate in sorted(cells):
-            levels = [(c, v) for c in cells[rate] if (v := number(c.latency(latency).p90, "ms")) is not None]
-            plain = next((v for c, v in levels if c.config == PLAIN), None)
-            rows = [
-                (
-                    named(aggregate, c.config),
-                    v,
-                    plain is not None and c.config != PLAIN and v.ends[0] > plain.ends[1],
-                    c.saturated,
-                )
-                for c, v in levels
-            ]
-            if rows:
-                ends = [e for _, v, _, _ in rows for e in (*v.ends, v.point)]
-                found.append(Panel(metric, rate, axis_of(ends, 3), plain, rows))
+    for (metric, latency), rate in product(LEVELS.items(), sorted({cell.rate_per_s for cell in cells})):
+        own = [cell for cell in cells if cell.rate_per_s == rate]
+        levels = [(c, v) for c in own if (v := number(c.latency(latency).p90, "ms")) is not None]
+        plain = next((v for c, v in levels if c.config == PLAIN), None)
+        limit = math.inf if plain is None else plain.ends[1]
+        rows = [
+            (named(aggregate, c.config), v, c.config != PLAIN and v.ends[0] > limit, c.saturated)
+            for c, v in levels
+        ]
+        if rows:
+            ends = [e for _, v in levels for e in (*v.ends, v.point)]
+            found.append(Panel(metric, rate, axis_of(ends, 3), plain, rows))
     return found
 
 
 def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
-    """Rate -> who is saturated from it on."""
+    """Return rate -> who is saturated from it on."""
     found: dict[float, list[str]] = {}
     for config, own in aggregate.saturation.items():
         if own.saturation_rate_per_s is not None:
@@ -578,7 +560,7 @@ def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
 
 
 def _early(aggregate: Aggregate) -> tuple[int, int, int] | None:
-    """See ``Page.early``."""
+    """Return ``Page.early``."""
     rules = [rule for cell in aggregate.measured() if (rule := cell.stopped) is not None]
     if rules:
         most = max(rule.planned[-1] for rule in rules)
@@ -589,7 +571,7 @@ def _early(aggregate: Aggregate) -> tuple[int, int, int] | None:
 
 
 def cells_in_order(aggregate: Aggregate) -> list[Cell]:
-    """By configuration, phase, then shape and rate."""
+    """Order cells by configuration, phase, then shape and rate."""
     order = {config: i for i, config in enumerate(aggregate.config_ids)}
 
     def place(cell: Cell) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from connector_tax.base.documents.aggregate import (
     Amplification,
     AnyReference,
     Attribution,
-    Cell,
+    Metric,
     Problem,
 )
 from connector_tax.base.documents.rates import ReferenceRatesFile
@@ -21,18 +21,18 @@ from connector_tax.base.parallel import Each
 from connector_tax.base.records.cell import CellSpec, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
-from connector_tax.base.statistics.bootstrap import unavailable
+from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.base.statistics.looks import look_factor
-from connector_tax.read.ingest import CampaignData, CellData
+from connector_tax.read.ingest import CampaignData
 from connector_tax.read.stats.attribution import attribute
-from connector_tax.read.stats.cell_rows import left_out, measured, unheard_hooks
-from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
+from connector_tax.read.stats.cell_rows import cell_row, measured_row, missing_hooks
+from connector_tax.read.stats.cells import Estimates, estimate_cells
 from connector_tax.read.stats.completeness import (
     absent_configs,
     config_states,
     failed_runs,
     judge_criteria,
-    lost_cells,
+    missing_cell_problems,
     missing_cells,
     missing_repeats,
 )
@@ -41,37 +41,29 @@ from connector_tax.read.stats.decomposition import NOOP, decompose, two_parts
 from connector_tax.read.stats.growth import growth
 from connector_tax.read.stats.hypotheses import evidence_of, hypotheses_of, judge_hypotheses
 from connector_tax.read.stats.launches import failed_blocks, launches_at
-from connector_tax.read.stats.main_taxes import (
-    launch_taxes,
-    main_at,
-    main_taxes,
-)
+from connector_tax.read.stats.main_taxes import launch_taxes, main_at, main_taxes
 from connector_tax.read.stats.observer import observer_effect
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.provenance import provenance
-from connector_tax.read.stats.put_in import burns, put_in
-from connector_tax.read.stats.reference import (
-    Saturation,
-    saturation_by_config,
-    select_reference_rates,
-)
+from connector_tax.read.stats.put_in import injected_delays, injected_taxes
+from connector_tax.read.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.read.stats.repeats import headline_taxes, host_drift, outlook, rates_of_blocks, repeats
 from connector_tax.read.stats.taxes import (
     METRICS,
     NEITHER,
-    LostCell,
+    MissingCell,
     Tax,
     difference,
-    lost_taxes,
     no_ttft_tax,
     taxes_of,
+    taxes_of_missing,
 )
 
 REFERENCE_OF_PHASE: dict[str, AnyReference] = {"b": "ref_safe", "b_prime": "ref_load", "c": "ref_safe"}
 
 
 def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
-    """Everything the figures and the report need; the same whatever ``each`` goes over the cells with."""
+    """Compute everything that figures and report need; the result does not depend on ``each``."""
     config = data.config
     draws, confidence = config.analysis.bootstrap_draws, config.analysis.confidence
     saturation = saturation_by_config(data)
@@ -80,17 +72,16 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     estimates = {
         e.cell.key: e for e in estimate_cells(usable, config.seed, draws, each, confidence=confidence)
     }
-    absent, lost = absent_configs(data), lost_cells(data)
+    absent, missing = absent_configs(data), missing_cells(data)
     no_ttft = no_ttft_tax(config.connectors)
     outputs = compare_outputs(data)
     no_tax = other_computations(outputs)
-    taxes = _taxes(estimates, rates, [c for c in lost if c.config not in absent], no_ttft, no_tax)
-    blocks = repeats(estimates, rates, confidence, frozenset(no_ttft), without=frozenset(no_tax))
-    shape = config.phase_a_shape
-    one_launch = launch_taxes(taxes, rates, shape)
+    taxes = _taxes(estimates, rates, [c for c in missing if c.config not in absent], no_ttft, no_tax)
+    blocks = repeats(estimates, rates, confidence, no_ttft, no_tax)
+    one_launch = launch_taxes(taxes, rates, config.phase_a_shape)
     rng = stream(config.seed, "repeats")
     at_safe = launches_at(estimates, rates.ref_safe_per_s, "ttft_p90") if rates is not None else {}
-    failed = failed_blocks(estimates, rates_of_blocks(rates), frozenset(no_ttft), frozenset(no_tax))
+    failed = failed_blocks(estimates, rates_of_blocks(rates), no_ttft, no_tax)
     chosen = main_taxes(one_launch, blocks, estimates, rates, draws, rng, failed)
     evidence = evidence_of(taxes, chosen, absent, config, confidence, failed)
     verdicts = judge_hypotheses(evidence)
@@ -101,28 +92,29 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         draws,
         stream(config.seed, "at_equal_host_speed"),
         equal_speed=True,
-        without=frozenset({*no_ttft, *no_tax}),
+        without={*no_ttft, *no_tax},
     )
-    problems = (
-        *(*failed_runs(data), *data.problems, *missing_cells(data, lost), *doubts),
-        *(*missing_repeats(data, absent, at_safe), *unheard_hooks(data)),
-    )
-    made = provenance(data)
+    made, no_steps = provenance(data), _why_no_steps(data, estimates)
     found = Aggregate(
         schema_version=SCHEMA_VERSION,
         campaign=data.document.campaign,
         date=data.document.date,
         provenance=made,
         source=made.measured_on,
-        step_timing_available=any(e.cell.steps is not None for e in estimates.values()),
-        step_timing_reason=_why_no_steps(data, estimates),
-        configs=config_states(data, absent, lost),
-        cells=tuple(_cell(c, estimates, saturation, confidence) for c in data.cells()),
-        saturation={i: saturation[i].document for i in data.config.connector_ids if i in saturation},
+        step_timing_available=no_steps is None,
+        step_timing_reason=no_steps,
+        configs=config_states(data, absent, missing),
+        cells=tuple(
+            cell_row(c)
+            if (own := estimates.get(c.key)) is None
+            else measured_row(own, saturation, confidence)
+            for c in data.cells()
+        ),
+        saturation={i: saturation[i].document for i in config.connector_ids if i in saturation},
         reference_rates=rates,
         taxes=tuple(t.row(confidence) for t in taxes),
         main_taxes=tuple(m.row(confidence) for m in chosen),
-        attribution=_attribution(_at_ref_safe(estimates, rates, no_tax), config.seed, confidence),
+        attribution=_attribution(estimates, rates, no_tax, config.seed, confidence),
         engine_diff=data.changes,
         decomposition=tuple(decompose(chosen, data.changes, confidence, _why_no_noop(config, absent))),
         two_parts=tuple(two_parts(chosen, confidence)),
@@ -132,40 +124,35 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         power=tuple(outlook(one_launch, blocks, confidence)),
         observer_effect=tuple(observer_effect(estimates, confidence, no_tax)),
         growth=tuple(growth(estimates, data.cells(), confidence, no_tax)),
-        put_in=put_in(data.put_in, rates, chosen, confidence),
-        burns=burns(config, estimates, rates, confidence),
-        amplification=_amplification(chosen, taxes, shape, rates, config.phase_b_prime.configs, confidence),
+        put_in=injected_taxes(data.put_in, rates, chosen, confidence),
+        burns=injected_delays(config, estimates, rates, confidence),
+        amplification=_amplification(chosen, taxes, config, rates),
         hypotheses=tuple(hypotheses_of(verdicts, evidence, equal_speed)),
         outputs=tuple(outputs),
         criteria=tuple(judge_criteria(data, verdicts)),
-        problems=problems,
+        problems=(
+            *(*failed_runs(data), *data.problems, *missing_cell_problems(data, missing), *doubts),
+            *(*missing_repeats(data, absent, at_safe), *missing_hooks(data)),
+        ),
     )
     return msgspec.structs.replace(found, connectors=connector_rows(found))
 
 
 def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
-    """None where some cell has step records."""
+    """Return why no cell has step records; None where one has."""
     if any(e.cell.steps is not None for e in estimates.values()):
         return None
     if data.preflight is not None and data.preflight.step_timing_reason:
         return Problem("step_timing_refused", detail=data.preflight.step_timing_reason)
     if not estimates:
         return Problem("no_usable_cell")
-    wanted = data.config.engine.step_timing
-    return Problem("no_step_records" if wanted else "step_timing_off")
-
-
-def _cell(
-    cell: CellData, estimates: Estimates, saturation: Mapping[str, Saturation], confidence: float
-) -> Cell:
-    found = estimates.get(cell.key)
-    return left_out(cell) if found is None else measured(found, saturation.get(cell.config), confidence)
+    return Problem("no_step_records" if data.config.engine.step_timing else "step_timing_off")
 
 
 def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, list[Problem]]:
-    """The rates on disk, since Phase B ran at them; worked out again where there are none.
+    """Return the rates on disk, since Phase B ran at them; worked out again where there are none.
 
-    If Phase A as it is now gives other rates, cells were left out or added since: that is said.
+    If Phase A as it is now gives other rates, cells were left out or added since, and a problem says so.
     """
     file = "reference_rates.json"
     found = data.reference_rates
@@ -187,12 +174,12 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
 def _taxes(
     estimates: Estimates,
     rates: ReferenceRatesFile | None,
-    lost: list[LostCell],
+    missing: list[MissingCell],
     no_ttft: dict[str, str],
     no_tax: dict[str, str],
 ) -> list[Tax]:
-    """Of every cell of Phases A to C; a lost one, and one of another computation than plain's, has taxes with
-    a reason.
+    """Return the taxes of every cell of Phases A to C; a missing one, and one of another computation than
+    plain's, has taxes with a reason.
 
     Without those a mean over lengths would be one over the lengths that are left.
     """
@@ -203,16 +190,16 @@ def _taxes(
         plain = estimates.get(("plain", phase, cell_id))
         for reference in _references(config, phase, own.cell.spec, rates):
             found += taxes_of(own, plain, reference, no_ttft.get(config), no_tax.get(config))
-    for cell in lost:
+    for cell in missing:
         plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
         for reference in _references(cell.config, cell.phase, cell.spec, rates):
-            found += lost_taxes(cell, plain, reference)
+            found += taxes_of_missing(cell, plain, reference)
     return found
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFile) -> list[AnyReference]:
-    """For which reference rates a cell has taxes, at another rate of Phase A for neither; none of plain, of
-    unrecorded cells, of closed loops and of repeats.
+    """Return the reference rates for which a cell has taxes, at another rate of Phase A ``neither``; none of
+    plain, of unrecorded cells, of closed loops and of repeats.
     """
     if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
         return []
@@ -222,103 +209,83 @@ def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFi
 
 
 def _why_no_noop(config: CampaignConfig, absent: Mapping[str, Problem]) -> str | None:
-    """Why the no-op connector has no numbers; None where it was measured."""
+    """Return why the no-op connector has no numbers; None where it was measured."""
     if NOOP not in config.connector_ids:
         return "not_in_campaign"
     return absent[NOOP].code if NOOP in absent else None
 
 
-def _at_ref_safe(
+def _attribution(
     estimates: Estimates,
     rates: ReferenceRatesFile | None,
-    without: Collection[str],
-) -> dict[str, CellEstimates]:
-    """Configuration -> its Phase A cell at ref_safe."""
-    return {
-        config: own
+    no_tax: Collection[str],
+    seed: int,
+    confidence: float,
+) -> tuple[Attribution, ...]:
+    """Attribute the steps of each configuration's Phase A cell at ref_safe, against plain's."""
+    cells = {
+        config: own.cell
         for (config, phase, _), own in estimates.items()
-        if phase == "a"
-        and config != PLAIN_AGAIN
-        and config not in without
-        and rates is not None
-        and own.cell.spec.rate_per_s == rates.ref_safe_per_s
+        if phase == "a" and config not in (PLAIN_AGAIN, *no_tax) and own.cell.steps is not None
+        if rates is not None and own.cell.spec.rate_per_s == rates.ref_safe_per_s
     }
-
-
-def _attribution(cells: dict[str, CellEstimates], seed: int, confidence: float) -> tuple[Attribution, ...]:
-    """Of each configuration's cell, against plain's."""
-    plain = cells.get("plain")
-    if plain is None or plain.cell.steps is None:
+    plain = cells.pop("plain", None)
+    if plain is None or plain.steps is None:
         return ()
-    base = plain.cell.steps.load()
-    found = []
-    for config, own in cells.items():
-        if config == "plain" or own.cell.steps is None:
-            continue
-        entry = attribute(
-            own.cell.steps.load(),
+    base = plain.steps.load()
+    found = [
+        attribute(
+            cell.steps.load(),
             base,
             seed=seed,
             name=config,
-            cell_id=own.cell.cell_id,
+            cell_id=cell.cell_id,
             confidence=confidence,
-            factor=look_factor(own.cell.spec, confidence),
+            factor=look_factor(cell.spec, confidence),
         )
-        if entry is not None:
-            found.append(entry)
-    return tuple(found)
+        for config, cell in cells.items()
+        if cell.steps is not None
+    ]
+    return tuple(entry for entry in found if entry is not None)
 
 
 def _amplification(
-    chosen: list[Tax],
-    taxes: list[Tax],
-    shape: Shape,
-    rates: ReferenceRatesFile | None,
-    asked: Collection[str],
-    confidence: float,
+    chosen: list[Tax], taxes: list[Tax], config: CampaignConfig, rates: ReferenceRatesFile | None
 ) -> tuple[Amplification, ...]:
-    """Tax under load minus tax at ref_safe, where both are of one launch or both over blocks: at Phase A's
-    shape of the taxes that stand, at every other shape of Phase B' of its launch and of Phase B's. Of blocks
+    """Return tax under load minus tax at ref_safe, where both are of one launch or both over blocks: at Phase
+    A's shape of the main taxes, at every other shape of Phase B' of its launch and of Phase B's. Of blocks
     the two are drawn apart, so the interval is rather too wide.
 
     None where both rates are one: load then adds nothing that was measured, which is not nothing that load
     adds. A shape that Phase B' leaves out has a row with that reason.
-
-    Args:
-        shape: Phase A's.
-        asked: configurations of Phase B'.
     """
+    confidence = config.analysis.confidence
     in_b = {
         (t.config, t.metric, t.spec.shape): t
         for t in taxes
         if t.phase == "b" and t.spec.recorded is not False
     }
+    at_safe = {metric: main_at(chosen, "ref_safe", metric) for metric in METRICS}
     pairs = [
-        (main_at(chosen, "ref_load", metric).get(config), safe)
+        (load, safe)
         for metric in METRICS
-        for config, safe in main_at(chosen, "ref_safe", metric).items()
+        for name, safe in at_safe[metric].items()
+        if (load := main_at(chosen, "ref_load", metric).get(name)) is not None
     ]
     for tax in taxes:
-        if tax.phase == "b_prime" and tax.spec.shape != shape:
+        if tax.phase == "b_prime" and tax.spec.shape != config.phase_a_shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
             # At no rate: it was measured at none.
             nowhere = replace(tax.spec, rate_per_s=0.0)
             missing = replace(tax, spec=nowhere, estimate=unavailable("no_cell", subject="phase_b"))
             pairs.append((tax, safe or missing))
-    rows = [_added(load, safe, confidence) for load, safe in pairs if load is not None]
-    apart = rates is not None and rates.ref_load_per_s != rates.ref_safe_per_s
-    for left in rates.left_out if rates is not None and apart else []:
+    rows = [_added(load, safe, confidence) for load, safe in pairs]
+    for shape in rates.left_out if rates is not None and len(rates.apart()) > 1 else []:
         rows += [
-            Amplification(
-                config=config,
-                metric=metric,
-                input_tokens=left.input_tokens,
-                output_tokens=left.output_tokens,
-                **msgspec.structs.asdict(unavailable("not_held").quantity(confidence)),
-            )
-            for config in asked
+            _amplified(name, metric, shape, unavailable("not_held"), confidence)
+            for name in config.phase_b_prime.configs
             for metric in METRICS
-            if config in main_at(chosen, "ref_safe", metric)
+            if name in at_safe[metric]
         ]
     return tuple(rows)
 
@@ -326,17 +293,21 @@ def _amplification(
 def _added(load: Tax, safe: Tax, confidence: float) -> Amplification:
     gap = difference(load.number, safe.number, of_second="ref_safe")
     unlike = load.is_unlike(safe)
-    if unlike:
-        gap = unavailable("unlike_launches", gap.n)
-    elif load.rate_per_s == safe.rate_per_s:
-        gap = unavailable("one_rate", gap.n)
-    return Amplification(
-        config=load.config,
-        metric=load.metric,
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens,
+    if unlike or load.rate_per_s == safe.rate_per_s:
+        gap = unavailable("unlike_launches" if unlike else "one_rate", gap.n)
+    return msgspec.structs.replace(
+        _amplified(load.config, load.metric, load.spec.shape, gap, confidence),
         rate_per_s=load.rate_per_s,
         safe_rate_per_s=safe.rate_per_s or None,
         n_blocks=None if unlike else min(safe.n_blocks, load.n_blocks),
+    )
+
+
+def _amplified(config: str, metric: Metric, shape: Shape, gap: Estimate, confidence: float) -> Amplification:
+    return Amplification(
+        config=config,
+        metric=metric,
+        input_tokens=shape.input_tokens,
+        output_tokens=shape.output_tokens,
         **msgspec.structs.asdict(gap.quantity(confidence)),
     )

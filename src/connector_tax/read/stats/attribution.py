@@ -1,10 +1,9 @@
 """Where a connector's microseconds go: per hook, per process, per step and per token, and what stays
 unexplained.
 
-Decode-only steps alone, since a mean over a mixture moves with the mixture. Means, since they add up where
-medians do
-not: mean step with the connector less mean step without it is the sum of the parts below. Each is of one
-launch, and has the steps that entered it: CPU time is measured in some steps only.
+Only decode-only steps count, since a mean over a mixture moves with the mixture. Means are used, since they
+add up where medians do not: mean step with the connector less mean step without it is the sum of the parts
+below. Each is of one launch, and has the steps that entered it: CPU time is measured in some steps only.
 """
 
 import math
@@ -32,7 +31,7 @@ from connector_tax.base.statistics.bootstrap import (
     step_block_length,
 )
 from connector_tax.base.statistics.laws import student_quantile
-from connector_tax.base.statistics.outcomes import GAIN, TAX, told
+from connector_tax.base.statistics.outcomes import GAIN, TAX, effect_of
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
 from connector_tax.read.stats.taxes import difference, verdict
@@ -40,7 +39,7 @@ from connector_tax.read.stats.taxes import difference, verdict
 DRAWS = 2000
 # The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
 TRIM = 0.001
-# Of a share: how far out an end is looked for, and how exactly.
+# How far out the ends of a share are searched, and how exactly.
 DOUBLINGS, HALVINGS = 40, 50
 
 
@@ -57,7 +56,7 @@ def attribute(
     confidence: float,
     factor: float = 1.0,
 ) -> Attribution | None:
-    """One entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an
+    """Return an entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an
     interval on both sides.
 
     Args:
@@ -94,14 +93,14 @@ def attribute(
 
 
 def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> Quantity | None:
-    """Of a longer step; None where it is not told apart from plain's, since a share of what may be nothing is
-    no number."""
+    """Return the share of a longer step; None where it is not significantly longer than plain's, since a
+    share of what may be nothing is no number."""
     if whole.point is None or verdict(whole, confidence) != TAX:
         return None
     point = part / whole.point
 
     def rest(share: float) -> tuple[float | None, float | None]:
-        """The interval of what such a share of the difference leaves of the part."""
+        """Return the interval of what such a share of the difference leaves of the part."""
         left = replace(
             whole, point=part - share * (whole.point or 0.0), replicates=replicates - share * whole.replicates
         )
@@ -109,15 +108,15 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
 
     # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree
     # with those of the difference.
-    low = _last(point, -1, lambda share: told(*rest(share)) != TAX)
-    high = _last(point, 1, lambda share: told(*rest(share)) != GAIN)
+    low = _last(point, -1, lambda share: effect_of(*rest(share)) != TAX)
+    high = _last(point, 1, lambda share: effect_of(*rest(share)) != GAIN)
     return Quantity(
         point=point, low=low, high=high, n=whole.n, reason="open_share" if None in (low, high) else None
     )
 
 
 def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float | None:
-    """The last number from ``start`` on of which ``holds`` is true; None where that is so of any."""
+    """Return the last number from ``start`` on of which ``holds`` is true; None where that is so of any."""
     inside, step = start, max(abs(start), 1e-6)
     for _ in range(DOUBLINGS):
         if not holds(start + direction * step):
@@ -133,7 +132,7 @@ def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float
 
 
 def _decoding(table: StepTable) -> NDArray[np.bool_]:
-    """Decode-only steps with a worker's row, without the very slowest."""
+    """Choose decode-only steps with a worker's row, without the very slowest."""
     chosen: NDArray[np.bool_] = (table.kind == DECODE_ONLY) & ~np.isnan(table.connector_total_us)
     if chosen.any():
         chosen &= table.step_duration_us <= np.quantile(table.step_duration_us[chosen], 1 - TRIM)
@@ -141,27 +140,24 @@ def _decoding(table: StepTable) -> NDArray[np.bool_]:
 
 
 def _columns(table: StepTable, rows: NDArray[np.bool_]) -> Floats:
-    """Step, then the parts of ``PARTS``; shape (n, 6), microseconds."""
-    hooks = table.hooks
-    of = {place: np.zeros(int(rows.sum())) for place in ("worker", "schedule", "update", "between")}
-    for k, name in enumerate(hooks.names):
-        side, hook = name.split("/", 1)[0], name.rsplit("/", 1)[-1]
-        of[side if side == "worker" else _place_of(hook)] += hooks.us[rows][:, k]
+    """Return the step, then the parts of ``PARTS``; shape (n, 6), microseconds."""
+    worker, schedule, update = (np.zeros(int(rows.sum())) for _ in range(3))
+    for name, us in zip(table.hooks.names, table.hooks.us[rows].T, strict=True):
+        if name.startswith("worker/"):
+            worker += us
+        elif _in_a_step(name):
+            place = update if name.rsplit("/", 1)[-1] in UPDATE_HOOKS else schedule
+            place += us
     return np.column_stack(
         [
             table.step_duration_us[rows],
-            of["schedule"] + of["update"],
-            of["worker"],
-            table.schedule_us[rows] - of["schedule"],
-            table.update_us[rows] - of["update"],
-            table.round_trip_us[rows] - of["worker"],
+            schedule + update,
+            worker,
+            table.schedule_us[rows] - schedule,
+            table.update_us[rows] - update,
+            table.round_trip_us[rows] - worker,
         ]
     )
-
-
-def _place_of(hook: str) -> str:
-    """Where the scheduler calls it from."""
-    return "between" if hook in BETWEEN_HOOKS else "update" if hook in UPDATE_HOOKS else "schedule"
 
 
 # Called from update_from_output(); the scheduler's other hooks run inside schedule().
@@ -177,8 +173,8 @@ BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
 def _means(
     columns: Floats, rng: np.random.Generator, factor: float, confidence: float
 ) -> list[Estimate] | None:
-    """Circular block bootstrap of means: sums of blocks are differences of one running sum. None with too few
-    blocks."""
+    """Resample means by the circular block bootstrap: sums of blocks are differences of one running sum. None
+    with too few blocks."""
     n = columns.shape[0]
     length = step_block_length(n)
     if n < FEWEST_BLOCKS * length:
@@ -201,33 +197,32 @@ def _means(
 
 
 def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
-    """Over the steps that measured it; None where the hook was called in none of them, of which 0 would say
-    something."""
+    """Return the mean over the steps that measured it; None where the hook was called in none of them, since
+    0 would be a claim."""
     known = ~np.isnan(cpu_us)
     return float(cpu_us[known].mean()) if calls[known].any() else None
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> tuple[Hook, ...]:
-    """Per hook, those that were called at all, dearest first; ``n_cpu_steps`` are the steps behind its CPU
+    """Return the hooks that were called at all, dearest first; ``n_cpu_steps`` are the steps behind the CPU
     time."""
-    us, calls = table.hooks.us[rows].mean(axis=0), table.hooks.calls[rows].mean(axis=0)
-    cpu = [
-        mean_cpu_us(*columns)
-        for columns in zip(table.hooks.cpu_us[rows].T, table.hooks.calls[rows].T, strict=True)
-    ]
-    found = [
-        Hook(
-            hook=name,
-            calls_per_step=float(calls[k]),
-            us_per_step=float(us[k]),
-            us_per_call=float(us[k] / calls[k]),
-            us_per_token=float(us[k] / tokens),
-            cpu_us_per_step=cpu[k],
-            n_cpu_steps=0 if cpu[k] is None else int((~np.isnan(table.hooks.cpu_us[rows][:, k])).sum()),
-        )
-        for k, name in enumerate(table.hooks.names)
-        if calls[k] > 0
-    ]
+    hooks = table.hooks
+    means = (hooks.us[rows].mean(axis=0).tolist(), hooks.calls[rows].mean(axis=0).tolist())
+    found = []
+    for k, (name, us, calls) in enumerate(zip(hooks.names, *means, strict=True)):
+        if calls > 0:
+            cpu_us = hooks.cpu_us[rows][:, k]
+            cpu = mean_cpu_us(cpu_us, hooks.calls[rows][:, k])
+            hook = Hook(
+                hook=name,
+                calls_per_step=calls,
+                us_per_step=us,
+                us_per_call=us / calls,
+                us_per_token=us / tokens,
+                cpu_us_per_step=cpu,
+                n_cpu_steps=0 if cpu is None else int((~np.isnan(cpu_us)).sum()),
+            )
+            found.append(hook)
     return tuple(sorted(found, key=lambda h: -h.us_per_step))
 
 
@@ -240,7 +235,7 @@ def _all_hooks(
     if not us.any():
         return None
     found = _means(us.sum(axis=1)[:, None], stream(seed, "attribution", name, "hooks"), factor, confidence)
-    return None if found is None else found[0].quantity(confidence)
+    return found[0].quantity(confidence) if found else None
 
 
 def _in_a_step(name: str) -> bool:
@@ -253,18 +248,18 @@ def _cpu_of_hooks(
     """Sum the CPU time of the hooks inside a step, each cut at its wall time as in ``hooks``; None where no
     step measured it.
 
-    Scheduler and worker sample steps of their own, 16 apart: the interval is Student's t, with both sides'
+    Scheduler and worker sample steps of their own, 16 apart, so the interval is Student's t, with both sides'
     variances added.
     """
     cpu, wall, calls = (of[rows] for of in (table.hooks.cpu_us, table.hooks.us, table.hooks.calls))
     point, variance, sizes = 0.0, 0.0, []
     for worker in (False, True):
-        own = [
+        seen = [
             k
             for k, name in enumerate(table.hooks.names)
             if _in_a_step(name) and name.startswith("worker/") == worker
+            if mean_cpu_us(cpu[:, k], calls[:, k]) is not None
         ]
-        seen = [k for k in own if mean_cpu_us(cpu[:, k], calls[:, k]) is not None]
         if not seen:
             continue
         sampled = np.minimum(cpu[:, seen], wall[:, seen])

@@ -37,9 +37,9 @@ class StepCosts(Costs):
 
 
 def step_features(cell: CellData, max_num_batched_tokens: int) -> Floats:
-    """Of a cell with step records, shape (steps of the window with a token and a duration, 6).
+    """Return the features of a cell's steps, shape (steps of the window with a token and a duration, 6).
 
-    One, prompt tokens, decoding sequences, tokens looked back on, prompts begun; and the duration in
+    They are one, prompt tokens, decoding sequences, tokens looked back on, prompts begun; and the duration in
     microseconds. Records do not say how far back a step looks, nor how many prompts it begins: a decoding
     sequence of this shape is on average half through its answer, a piece of a prompt half through the prompt,
     and every piece counts as its part.
@@ -63,7 +63,7 @@ def step_features(cell: CellData, max_num_batched_tokens: int) -> Floats:
 
 
 def fit_step_costs(features: Floats, duration_us: Floats) -> StepCosts:
-    """Coefficients that are not negative, by least squares of the relative error.
+    """Fit coefficients that are not negative, by least squares of the relative error.
 
     Args:
         features: shape (steps, 5), see ``step_features``.
@@ -86,26 +86,24 @@ def fit_step_costs(features: Floats, duration_us: Floats) -> StepCosts:
     return StepCosts(base, prefill, decode, context, prompt, sigma)
 
 
-def costs_of_cells(
-    cells: Sequence[CellData], max_num_batched_tokens: int, fewest_steps: int
-) -> StepCosts | None:
-    """One configuration's costs; None with fewer than ``fewest_steps`` step records.
+# With fewer steps five coefficients say little.
+FEWEST_STEPS = 200
+
+
+def costs_of_cells(cells: Sequence[CellData], max_num_batched_tokens: int) -> StepCosts | None:
+    """Fit one configuration's costs; None with fewer than ``FEWEST_STEPS`` step records.
 
     Args:
         cells: of one configuration; those without step records are left out.
     """
     parts = [step_features(c, max_num_batched_tokens) for c in cells if c.steps is not None]
     table = np.concatenate([np.empty((0, 6)), *parts])
-    if len(table) < fewest_steps:
+    if len(table) < FEWEST_STEPS:
         return None
     if len({c.spec.input_tokens for c in cells}) == 1:
-        # What a prompt costs and what its tokens cost are then one and the same.
+        # The cost of a prompt and that of its tokens cannot be separated then.
         table[:, 4] = 0.0
     return fit_step_costs(table[:, :5], table[:, 5])
-
-
-# With fewer steps five coefficients say little.
-FEWEST_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +125,8 @@ class Capacity:
     decode_s: float | None = None
 
     def request_s(self, shape: Shape) -> float | None:
-        """Seconds of the engine that one request takes where as many as can are in flight; None where nothing
-        is known."""
+        """Return the seconds of the engine that one request takes where as many as can are in flight; None
+        where nothing is known."""
         measured_s = self.prompt_s.get(shape.input_tokens)
         if self.costs is not None:
             prompt_s, answer_s = busy_s(self.costs, self.limits, shape)
@@ -150,7 +148,7 @@ def _tokens(shape: Shape) -> float:
 
 
 def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> Capacity:
-    """What is known of one configuration.
+    """Return what is known of one configuration.
 
     Args:
         cells: its usable cells of Phase A, all of ``shape``.
@@ -163,21 +161,17 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     limits = Limits.of(settings, data.config.cell.inflight_cap)
     if batched:
         limits = replace(limits, batched_tokens=batched)
-    prompt_s = _prompt_s(data)
-    costs = costs_of_cells(cells, limits.batched_tokens, FEWEST_STEPS)
+    # As preflight measured plain.
+    plain = data.decisions.get("plain")
+    prompt_s = {int(length): s for length, s in ((plain and plain.prompt_s) or {}).items()}
+    costs = costs_of_cells(cells, limits.batched_tokens)
     if costs is not None:
         return Capacity("step records", limits, shape, prompt_s, costs=costs)
     most_per_s = max((effective_throughput_per_s(c.requests, c.window) for c in cells), default=0.0)
     own_s = prompt_s.get(shape.input_tokens)
     if most_per_s <= 0 or own_s is None:
         return Capacity("nothing", limits, shape, prompt_s)
-    # What a request takes of an engine that completes that many, less its prompt. It may complete more: then
+    # A request's time on an engine that completes that many, less its prompt. If it could complete more,
     # this is too much, and shapes are measured at lower rates than they could be.
     decode_s = max(0.0, 1 / most_per_s - own_s) / shape.output_tokens
     return Capacity("probe", limits, shape, prompt_s, decode_s=decode_s)
-
-
-def _prompt_s(data: CampaignData) -> dict[int, float]:
-    """Of plain, as preflight measured it; empty where it did not."""
-    plain = data.decisions.get("plain")
-    return {int(length): s for length, s in ((plain.prompt_s if plain is not None else None) or {}).items()}

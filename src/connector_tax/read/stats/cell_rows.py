@@ -1,5 +1,5 @@
-"""``cells`` of ``aggregate.json``: what is told of each, with what qualifies it and the estimates of those
-that statistics use; and ``aggregate.csv``, with one flat row per cell, empty where a number is unavailable.
+"""``cells`` of ``aggregate.json``, with flags, and the estimates of those that statistics use; and
+``aggregate.csv``, with one flat row per cell, empty where a number is unavailable.
 """
 
 import csv
@@ -12,14 +12,12 @@ import msgspec
 from connector_tax.base.documents.aggregate import (
     Aggregate,
     Cell,
+    Ends,
     Host,
-    Latency,
     MeasuredCell,
     Metric,
     Percentiles,
     Problem,
-    SaturationCriteria,
-    Steps,
     Stopping,
     TaxRow,
 )
@@ -28,38 +26,35 @@ from connector_tax.base.statistics.cell import summarise_cell
 from connector_tax.base.statistics.looks import look_factor, looks_of
 from connector_tax.base.steptime.heard import FLAG
 from connector_tax.read.ingest import CampaignData, CellData
-from connector_tax.read.stats.cells import PERCENTILES, STEP_COLUMNS, CellEstimates
+from connector_tax.read.stats.cells import LATENCIES, PERCENTILES, STEP_COLUMNS, CellEstimates, percentiles
 from connector_tax.read.stats.host import host_flags
 from connector_tax.read.stats.reference import Saturation, overload_criteria
 from connector_tax.read.stats.taxes import METRICS
 
 
 def flags_of(cell: CellData) -> list[str]:
-    """Those of ``cell.json``, and those that follow from its samples and step records."""
+    """Return the flags of ``cell.json``, and those that follow from its samples and step records."""
     found = [*cell.document.flags, *host_flags(cell.samples.host)]
-    silent = cell.steps is not None and cell.steps.unheard
-    return [*found, FLAG] if silent and FLAG not in found else found
+    without_hooks = cell.steps is not None and cell.steps.hooks_missing
+    return [*found, FLAG] if without_hooks and FLAG not in found else found
 
 
-def unheard_hooks(data: CampaignData) -> list[Problem]:
-    """Per configuration and cause: in how many cells its hooks were not recorded."""
+def missing_hooks(data: CampaignData) -> list[Problem]:
+    """Return per configuration and cause in how many cells its hooks were not recorded."""
     found = []
     for config in data.config.connector_ids:
         steps = [c.steps for c in data.cells() if c.config == config and c.steps is not None]
-        for code, n in Counter(code for own in steps for code in own.unheard).items():
+        for code, n in Counter(code for own in steps for code in own.hooks_missing).items():
             found.append(
                 Problem(
-                    "hooks_unknown",
-                    config,
-                    numbers={"cells": n, "of": len(steps)},
-                    because=Problem(code),
+                    "hooks_unknown", config, numbers={"cells": n, "of": len(steps)}, because=Problem(code)
                 )
             )
     return found
 
 
-def left_out(cell: CellData) -> Cell:
-    """One entry of ``cells`` in ``aggregate.json`` that no statistics use; of any other what is told of it,
+def cell_row(cell: CellData) -> Cell:
+    """Return the entry in ``cells`` of a cell that no statistics use; every other entry has its fields,
     too."""
     return Cell(
         config=cell.config,
@@ -75,19 +70,23 @@ def left_out(cell: CellData) -> Cell:
     )
 
 
-def measured(estimates: CellEstimates, saturation: Saturation | None, confidence: float) -> MeasuredCell:
-    """One entry of ``cells`` in ``aggregate.json``."""
+def measured_row(
+    estimates: CellEstimates, saturation: Mapping[str, Saturation], confidence: float
+) -> MeasuredCell:
+    """Return the entry in ``cells`` of a cell that statistics use."""
     cell = estimates.cell
     summary = summarise_cell(cell.spec, cell.window, cell.requests)
     dropped = summary.statuses.get("dropped", 0)
-    criteria = _criteria(cell, saturation)
-
-    def percentiles(name: Latency) -> Percentiles:
-        p50, p90, p99 = (estimates.latency(name, q).quantity(confidence) for q in PERCENTILES)
-        return Percentiles(p50=p50, p90=p90, p99=p99)
-
+    # The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is
+    # judged by itself.
+    in_phase_a = saturation.get(cell.config) if cell.phase == "a" else None
+    criteria = overload_criteria(cell) if in_phase_a is None else in_phase_a.criteria[cell.spec.rate_per_s]
+    ttft, tpot, e2e, ttft_from_send = (
+        Percentiles(**percentiles({q: estimates.latency(name, q) for q in PERCENTILES}, confidence))
+        for name in LATENCIES
+    )
     return MeasuredCell(
-        **msgspec.structs.asdict(left_out(cell)),
+        **msgspec.structs.asdict(cell_row(cell)),
         n_window=summary.n_window,
         n_ok=summary.n_ok,
         n_dropped=dropped,
@@ -107,10 +106,10 @@ def measured(estimates: CellEstimates, saturation: Saturation | None, confidence
         health=cell.document.health,
         step=estimates.steps.document,
         stopping=_stopping(cell, confidence),
-        ttft_ms=percentiles("ttft_ms"),
-        tpot_ms=percentiles("tpot_ms"),
-        e2e_ms=percentiles("e2e_ms"),
-        ttft_from_send_ms=percentiles("ttft_from_send_ms"),
+        ttft_ms=ttft,
+        tpot_ms=tpot,
+        e2e_ms=e2e,
+        ttft_from_send_ms=ttft_from_send,
         saturation_criteria=criteria,
         saturated=bool(criteria.fired),
     )
@@ -129,45 +128,37 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
     )
 
 
-def _criteria(cell: CellData, saturation: Saturation | None) -> SaturationCriteria:
-    """The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is
-    judged by itself."""
-    if cell.phase == "a" and saturation is not None:
-        return saturation.criteria[cell.spec.rate_per_s]
-    return overload_criteria(cell)
-
-
 def _hit_share(cell: CellData) -> float | None:
-    """Tokens found in the prefix cache, of all prompt tokens of the cell; None where either is unknown."""
+    """Return the share of prompt tokens that were found in the prefix cache; None where it is unknown."""
     hits = cell.document.prefix_cache_hits_delta
     asked = sum(r.prompt_tokens or 0 for r in cell.requests)
     return hits / asked if isinstance(hits, int | float) and asked else None
 
 
 Row = dict[str, str | int | float | bool | None]
-LATENCIES: tuple[Latency, ...] = ("ttft_ms", "tpot_ms", "e2e_ms")
 HOST_COLUMNS = ("steal_share", "cpu_mhz_p50", "cpu_mhz_min", "cpu_work_us_mean")
 GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean", "utilisation_mean")
 
 
 def aggregate_csv(aggregate: Aggregate) -> str:
-    """
-    A tax is the one that stands for the cell's configuration, rate and shape, over how many blocks of
-    launches: two rows have no two of them. Every row names the source of its numbers.
+    """Return a row per cell.
+
+    A tax is the main one for the cell's configuration, rate and shape, so that no two rows contradict each
+    other. Every row names the source of its numbers.
     """
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
-    standing = {t.place: t for t in aggregate.main_taxes}
+    main = {t.place: t for t in aggregate.main_taxes}
     rows: list[Row] = []
     averaged: list[Row] = []
     for cell in aggregate.cells:
-        own: dict[Metric, TaxRow] = {}
-        for metric in METRICS:
-            tax = taxes.get((cell.config, cell.phase, cell.cell_id, metric))
-            if tax is not None:
-                own[metric] = standing.get(tax.place, tax)
+        own = {
+            metric: main.get(tax.place, tax)
+            for metric in METRICS
+            if (tax := taxes.get((cell.config, cell.phase, cell.cell_id, metric))) is not None
+        }
         rows.append(_cell(cell) | _taxes(own))
         averaged.append(_phase_averaged(own))
-    # Behind the others: those that scripts know keep their places.
+    # Behind the others, so that those that scripts know keep their places.
     columns = [*dict.fromkeys(name for row in rows for name in row), *["source"] * bool(rows)]
     columns += dict.fromkeys(name for row in averaged for name in row)
     out = io.StringIO()
@@ -183,21 +174,20 @@ def _phase_averaged(taxes: Mapping[Metric, TaxRow]) -> Row:
     if not found:
         return {}
     name = "tax_ttft_p90_phase_averaged"
-    ends = {f"{name}_low": found.low, f"{name}_high": found.high}
-    return {name: found.point, **ends, f"{name}_n_blocks": found.n_blocks}
+    return _interval(name, found) | {f"{name}_n_blocks": found.n_blocks}
 
 
 def _taxes(taxes: Mapping[Metric, TaxRow]) -> Row:
     row: Row = {}
     for metric, tax in taxes.items():
-        row |= {
-            f"tax_{metric}": tax.point,
-            f"tax_{metric}_low": tax.low,
-            f"tax_{metric}_high": tax.high,
-            f"tax_{metric}_verdict": tax.verdict,
-            f"tax_{metric}_n_blocks": tax.n_blocks,
-        }
+        name = f"tax_{metric}"
+        row |= _interval(name, tax) | {f"{name}_verdict": tax.verdict, f"{name}_n_blocks": tax.n_blocks}
     return row
+
+
+def _interval(name: str, found: Ends, unit: str = "") -> Row:
+    ends = {f"{name}_low{unit}": found.low, f"{name}_high{unit}": found.high}
+    return {f"{name}{unit}": found.point, **ends}
 
 
 def _cell(cell: Cell) -> Row:
@@ -207,33 +197,17 @@ def _cell(cell: Cell) -> Row:
     if not isinstance(cell, MeasuredCell):
         return row | {"saturation_fired": ""} | _host(None)
     row["saturation_fired"] = ";".join(cell.saturation_criteria.fired)
-    for name in LATENCIES:
-        row |= _latency(name.removesuffix("_ms"), cell.latency(name))
-    if cell.steps is not None:
-        row |= _steps(cell.steps)
+    for latency in LATENCIES[:3]:
+        found = cell.latency(latency)
+        for q in found.__struct_fields__:
+            row |= _interval(f"{latency.removesuffix('_ms')}_{q}", getattr(found, q), "_ms")
+    if (steps := cell.steps) is not None:
+        for name in STEP_COLUMNS:
+            times, column = steps.column(name), name.removesuffix("_us")
+            row |= {f"{column}_p50_us": times.p50.point, f"{column}_p90_us": times.p90.point}
     if cell.device_clock is not None:
         row |= _device(cell.device_clock)
     return row | _host(cell.host)
-
-
-def _latency(name: str, percentiles: Percentiles) -> Row:
-    row: Row = {}
-    for q in percentiles.__struct_fields__:
-        found = getattr(percentiles, q)
-        row |= {
-            f"{name}_{q}_ms": found.point,
-            f"{name}_{q}_low_ms": found.low,
-            f"{name}_{q}_high_ms": found.high,
-        }
-    return row
-
-
-def _steps(steps: Steps) -> Row:
-    row: Row = {}
-    for name in STEP_COLUMNS:
-        found, column = steps.column(name), name.removesuffix("_us")
-        row |= {f"{column}_p50_us": found.p50.point, f"{column}_p90_us": found.p90.point}
-    return row
 
 
 def _device(clock: ClockHealth) -> Row:

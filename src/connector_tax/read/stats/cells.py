@@ -14,6 +14,7 @@ from connector_tax.base.documents.aggregate import (
     Cdf,
     Latency,
     NoSteps,
+    Quantity,
     StepColumn,
     StepPercentiles,
     Steps,
@@ -40,53 +41,42 @@ from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import DECODE_ONLY, KIND_NAMES, StepRecords
 from connector_tax.read.stats import phases
 
-Seqs = dict[str, Ints]
-
 
 def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, CommonArrivals]]:
-    """Of each cell: latency -> how its blocks are drawn; nothing where no schedule was fixed beforehand.
+    """Return for each cell: latency -> how its blocks are drawn; nothing where no schedule was fixed
+    beforehand.
 
     In a closed loop and in a conversation a request leaves when another has ended, so request k of two cells
     has no more in common than any other.
     """
-    seqs = [_seqs(cell) for cell in cells]
-    ranges: dict[tuple[str, ...], list[tuple[int, int]]] = {}
-    for cell, by_name in zip(cells, seqs, strict=True):
-        ranges.setdefault(_schedule(cell), []).extend((int(s[0]), int(s[-1]) + 1) for s in by_name.values())
-    axes = {
-        names: (min(first for first, _ in found), max(last for _, last in found))
-        for names, found in ranges.items()
-        if found
-    }
+    # Cells of one schedule had the same arrivals: ``plan.cells`` gives them one seed, whatever the
+    # configuration.
+    schedules = [(c.phase, c.cell_id, c.spec.arrival, str(c.spec.seed)) for c in cells]
+    every = [_seqs(cell) for cell in cells]
+    axes: dict[tuple[str, ...], tuple[int, int]] = {}
+    for schedule, by_name in zip(schedules, every, strict=True):
+        for seqs in by_name.values():
+            first, last = int(seqs[0]), int(seqs[-1]) + 1
+            low, high = axes.get(schedule, (first, last))
+            axes[schedule] = min(low, first), max(high, last)
     return [
-        {name: CommonArrivals(seed, _schedule(cell), axes[_schedule(cell)], s) for name, s in by_name.items()}
-        for cell, by_name in zip(cells, seqs, strict=True)
+        {name: CommonArrivals(seed, schedule, axes[schedule], seqs) for name, seqs in by_name.items()}
+        for schedule, by_name in zip(schedules, every, strict=True)
     ]
 
 
-def _schedule(cell: CellData) -> tuple[str, ...]:
-    """Cells with the same names had the same arrivals: ``plan.cells`` gives them one seed, whatever the
-    configuration."""
-    return (cell.phase, cell.cell_id, cell.spec.arrival, str(cell.spec.seed))
-
-
-def _seqs(cell: CellData) -> Seqs:
-    """Latency -> ``seq`` of the requests in the window that have it."""
+def _seqs(cell: CellData) -> dict[str, Ints]:
+    """Return latency -> ``seq`` of the requests in the window that have it."""
     if cell.spec.sessions is not None or cell.spec.rate_per_s == 0:
         return {}
     chosen = in_window(cell.requests, cell.window)
-    everyone = np.array([r.seq for r in chosen], dtype=np.int64)
     found = {}
     for name, values in latencies_ms(chosen).items():
         # One-token outputs have no TPOT.
         whole = len(values) == len(chosen)
-        seqs = (
-            everyone
-            if whole
-            else np.array([r.seq for r in chosen if latencies_ms([r])[name]], dtype=np.int64)
-        )
-        if seqs.size:
-            found[name] = seqs
+        seqs = [r.seq for r in chosen if whole or latencies_ms([r])[name]]
+        if seqs:
+            found[name] = np.array(seqs, dtype=np.int64)
     return found
 
 
@@ -127,11 +117,6 @@ class StepEstimates:
     columns: Percents
     decode: Estimate
 
-    @property
-    def missing(self) -> str:
-        """Why there are none; empty where there are."""
-        return self.document.reason if isinstance(self.document, NoSteps) else ""
-
 
 @dataclass(frozen=True, slots=True)
 class CellEstimates:
@@ -150,11 +135,20 @@ class CellEstimates:
         return self.latencies[name, q]
 
     def step(self, name: str, q: float) -> Estimate:
-        return self.steps.columns.get((name, q)) or unavailable(self.steps.missing or "no_steps")
+        document = self.steps.document
+        missing = unavailable(document.reason if isinstance(document, NoSteps) else "no_steps")
+        return self.steps.columns.get((name, q), missing)
 
 
 # (configuration, phase, cell id) -> what was found of it.
 Estimates = Mapping[tuple[str, Phase, str], CellEstimates]
+
+
+class _Wide(TypedDict):
+    """By how much a stopping rule makes intervals wider, and their confidence."""
+
+    factor: float
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +158,11 @@ class _Job:
     Attributes:
         names: of the cell's own random stream.
         latencies: requests of the window, each of shape (n,), milliseconds.
-        length: of their blocks; 0 where it is not known yet.
-        factor: by how much a stopping rule makes intervals wider.
-        confidence: of the intervals.
-        common: latency -> how blocks are drawn together with the other cells of this schedule.
+        wide: by how much a stopping rule makes intervals wider, and their confidence.
         sent: where phases of arrival may be averaged out.
         no_kinds: why the steps of one kind have no interval; None where they may have one.
+        length: of the blocks of requests; 0 where it is not known yet.
+        common: latency -> how blocks are drawn together with the other cells of this schedule.
     """
 
     seed: int
@@ -177,12 +170,11 @@ class _Job:
     draws: int
     latencies: dict[str, Floats]
     steps: StepRecords | None
-    factor: float
-    confidence: float
+    wide: _Wide
+    sent: phases.Sent | None
+    no_kinds: str | None
     length: int = 0
     common: Mapping[str, CommonArrivals] = field(default_factory=dict)
-    sent: phases.Sent | None = None
-    no_kinds: str | None = None
 
 
 def estimate_cells(
@@ -205,8 +197,8 @@ def estimate_cells(
 
 
 def no_kinds(arrival: str, requests: int) -> str | None:
-    """Why the steps of one kind have no interval in a cell of so many requests; None where they may have
-    one."""
+    """Return why the steps of one kind have no interval in a cell of so many requests; None where they may
+    have one."""
     if arrival not in ("poisson", "gamma") or requests >= FEWEST_AT_RANDOM:
         return None
     return "few_at_random"
@@ -217,25 +209,26 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     columns: dict[str, Floats] = {
         k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES
     }
-    factor = look_factor(cell.spec, confidence)
+    wide = _Wide(factor=look_factor(cell.spec, confidence), confidence=confidence)
     sent = phases.sent(cell.spec, cell.window, cell.requests)
     why = no_kinds(cell.spec.arrival, _n(columns))
-    return _Job(seed, cell.key, draws, columns, cell.steps, factor, confidence, sent=sent, no_kinds=why)
+    return _Job(seed, cell.key, draws, columns, cell.steps, wide, sent, why)
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
-    """Cells of one rate and shape queue alike, whatever the configuration: their block lengths are told
-    together.
+    """Choose block lengths: cells of one rate and shape queue alike, whatever the configuration, so theirs
+    are chosen together.
 
     Those behind a growing queue do not, and have no percentiles.
     """
     own = list(each(_own_length, [job.latencies for job in jobs]))
+    loads = [_load(cell) for cell in cells]
     siblings: dict[tuple[Any, ...], list[int]] = {}
-    for cell, length in zip(cells, own, strict=True):
-        siblings.setdefault(_load(cell), []).append(length)
+    for load, length in zip(loads, own, strict=True):
+        siblings.setdefault(load, []).append(length)
     return [
-        replace(job, length=pooled_length(length, siblings[_load(cell)], _n(job.latencies)))
-        for cell, job, length in zip(cells, jobs, own, strict=True)
+        replace(job, length=pooled_length(length, siblings[load], _n(job.latencies)))
+        for load, job, length in zip(loads, jobs, own, strict=True)
     ]
 
 
@@ -257,13 +250,12 @@ def _load(cell: CellData) -> tuple[Any, ...]:
 
 def _estimate(job: _Job) -> tuple[Percents, StepEstimates]:
     rng = stream(job.seed, "bootstrap", *job.names)
-    wide = _Wide(factor=job.factor, confidence=job.confidence)
-    steps = _steps(job.steps, rng, wide, job.no_kinds)
-    latencies = _resampled(job.latencies, PERCENTILES, job.draws, rng, wide, job.length, job.common)
-    return latencies | _phase_averaged(job, wide), steps
+    steps = _steps(job.steps, rng, job.wide, job.no_kinds)
+    latencies = _resampled(job.latencies, PERCENTILES, job.draws, rng, job.wide, job.length, job.common)
+    return latencies | _phase_averaged(job), steps
 
 
-def _phase_averaged(job: _Job, wide: "_Wide") -> Percents:
+def _phase_averaged(job: _Job) -> Percents:
     if job.sent is None:
         return {}
     found = (
@@ -274,15 +266,8 @@ def _phase_averaged(job: _Job, wide: "_Wide") -> Percents:
     rng = stream(job.seed, "phases", *job.names)
     draw = job.common.get("ttft_ms", draw_starts)
     n = job.latencies["ttft_ms"].size
-    each = phases.estimate(found, n, (90.0,), job.draws, rng, length=job.length, draw=draw, **wide)
+    each = phases.estimate(found, n, (90.0,), job.draws, rng, length=job.length, draw=draw, **job.wide)
     return {(phases.NAME, q): estimate for q, estimate in each.items()}
-
-
-class _Wide(TypedDict):
-    """By how much a stopping rule makes intervals wider, and their confidence."""
-
-    factor: float
-    confidence: float
 
 
 def _resampled(
@@ -291,20 +276,23 @@ def _resampled(
     draws: int,
     rng: np.random.Generator,
     wide: _Wide,
-    length: int | None = None,
-    common: Mapping[str, CommonArrivals] | None = None,
-) -> dict[tuple[str, float], Estimate]:
-    """Columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by itself."""
-    n, draw_of = _n(columns), common or {}
+    length: int,
+    common: Mapping[str, CommonArrivals],
+) -> Percents:
+    """Resample columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by
+    itself."""
+    n = _n(columns)
     same = {k: v for k, v in columns.items() if v.size == n}
-    draw = draw_of.get(next(iter(same), ""), draw_starts)
-    found = estimate_jointly(same, qs, draws, rng, length=length, draw=draw, **wide)
-    for name, values in columns.items():
-        if values.size < n:
-            draw = draw_of.get(name, draw_starts)
-            own = estimate_percentiles(values, qs, draws, rng, length=length, draw=draw, **wide)
-            found |= {(name, q): estimate for q, estimate in own.items()}
+    found: Percents = {}
+    for group in (same, *({k: v} for k, v in columns.items() if v.size < n)):
+        draw = common.get(next(iter(group), ""), draw_starts)
+        found |= estimate_jointly(group, qs, draws, rng, length=length, draw=draw, **wide)
     return found
+
+
+def percentiles(found: Mapping[float, Estimate], confidence: float) -> dict[str, Quantity]:
+    """Return ``p50``, ``p90`` and so on of ``aggregate.json``."""
+    return {f"p{q:g}": estimate.quantity(confidence) for q, estimate in found.items()}
 
 
 def _steps(
@@ -314,8 +302,7 @@ def _steps(
     if table is None or table.n == 0:
         missing = "no_steps" if table is None else "no_step_in_window"
         return StepEstimates(NoSteps(available=False, reason=missing), {}, unavailable(missing))
-    every: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
-    known = {name: own[~np.isnan(own)] for name, own in every.items()}
+    confidence = wide["confidence"]
     kinds: dict[str, StepsOfKind] = {}
     decode = unavailable("no_decode_step")
     for kind, name in enumerate(KIND_NAMES):
@@ -325,20 +312,20 @@ def _steps(
         if why_no_kinds is not None:
             found = {q: unavailable(why_no_kinds, e.n) for q, e in found.items()}
         decode = found[50.0] if kind == DECODE_ONLY else decode
-        p50, p90 = (found[q].quantity(wide["confidence"]) for q in STEP_PERCENTILES)
-        kinds[name] = StepsOfKind(n=int(chosen.size), p50=p50, p90=p90)
-    told = {name: values for name, values in known.items() if values.size}
-    nothing = unavailable("hooks_unknown" if table.unheard else "no_time")
+        kinds[name] = StepsOfKind(n=int(chosen.size), **percentiles(found, confidence))
+    every: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
+    known = {name: values for name, own in every.items() if (values := own[~np.isnan(own)]).size}
+    nothing = unavailable("hooks_unknown" if table.hooks_missing else "no_time")
     columns: Percents = {(name, q): nothing for name in STEP_COLUMNS for q in STEP_PERCENTILES}
-    columns |= _resampled(told, STEP_PERCENTILES, STEP_DRAWS, rng, wide, step_block_length(table.n))
-    numbers = {place: estimate.quantity(wide["confidence"]) for place, estimate in columns.items()}
+    columns |= _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, wide, step_block_length(table.n), {})
+    by_name = {name: {q: columns[name, q] for q in STEP_PERCENTILES} for name in STEP_COLUMNS}
     document = Steps(
         available=True,
         n_steps=table.n,
         n_empty=table.n_empty,
         n_unjoined=table.n_unjoined,
         torn=table.torn,
-        **{n: StepPercentiles(p50=numbers[n, 50.0], p90=numbers[n, 90.0]) for n in STEP_COLUMNS},
+        **{name: StepPercentiles(**percentiles(own, confidence)) for name, own in by_name.items()},
         # Apart, since the median of a mixture depends on the mixture.
         by_kind=ByKind(**kinds),
         cdf=Cdf(

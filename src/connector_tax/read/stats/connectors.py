@@ -17,11 +17,14 @@ from connector_tax.base.documents.aggregate import (
     TaxRow,
 )
 from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED, unresolved
+from connector_tax.base.statistics.outcomes import GAIN, TAX
 from connector_tax.base.steptime.heard import FLAG
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 MEASURED = ("measured", "partial")
+# Of a ratio: a wider interval that holds zero says neither that there is a tax nor that there is none worth
+# speaking of.
+WIDEST = 1.0
 Taxes = Mapping[LatencyMetric, TaxRow]
 
 
@@ -48,18 +51,18 @@ def _row(
     known = {m: t for m, t in taxes.items() if t.known}
     beyond = {m: t for m, t in known.items() if _is_beyond(t, floors.get(m))}
     excluded = aggregate.configs[config].ttft_is_no_tax is not None
-    lacking = [m for m in METRICS if m not in known and not (m == "ttft_p90" and excluded)]
-    reason = _reason(aggregate, config, taxes) if lacking or not known else None
+    missing = any(m not in known and not (m == "ttft_p90" and excluded) for m in METRICS)
+    reason = _reason(aggregate, config) if missing or not known else None
     word: RowVerdict
     if not known:
         word = _without_number(aggregate, config, reason)
-    elif any(t.told == TAX for t in beyond.values()):
+    elif any(t.effect == TAX for t in beyond.values()):
         word = "tax"
     elif beyond:
         word = "gain"
-    elif any(t.told in (TAX, GAIN) for t in known.values()):
+    elif any(t.effect in (TAX, GAIN) for t in known.values()):
         word = "noise"
-    elif lacking or any(_is_open(t) for t in known.values()):
+    elif missing or any(_is_open(t) for t in known.values()):
         word = "open"
     else:
         word = "none"
@@ -67,23 +70,22 @@ def _row(
     return ConnectorRow(
         config=config,
         verdict=word,
-        clear=tuple(m for m in METRICS if m in beyond and beyond[m].told == word),
+        clear=tuple(m for m in METRICS if m in beyond and beyond[m].effect == word),
         reason=reason,
         marks=tuple(m for m in MARKS if m in found),
     )
 
 
 def _is_beyond(tax: TaxRow, floor: NoiseFloor | None) -> bool:
-    """Whether its interval excludes zero and plain against itself does not reach its estimate."""
-    if tax.told not in (TAX, GAIN) or tax.point is None:
+    """Return whether its interval excludes zero and plain against itself does not reach its estimate."""
+    if tax.effect not in (TAX, GAIN) or tax.point is None:
         return False
     return floor is None or not floor.low <= tax.point <= floor.high
 
 
 def _is_open(tax: TaxRow) -> bool:
-    value = tax.interval
-    assert value is not None
-    return value.told == UNDETERMINED or (value.told == NO_TAX_FOUND and unresolved(value, tax.unit))
+    """Return whether an interval that holds zero has an open end, or is too wide for "no tax"."""
+    return tax.low is None or tax.high is None or tax.high - tax.low > WIDEST
 
 
 def _without_number(aggregate: Aggregate, config: str, reason: Reason | None) -> RowVerdict:
@@ -94,7 +96,7 @@ def _without_number(aggregate: Aggregate, config: str, reason: Reason | None) ->
     return "missing" if waits or (lacks is not None and lacks.status == "missing") else "failed"
 
 
-def _reason(aggregate: Aggregate, config: str, taxes: Taxes) -> Reason:
+def _reason(aggregate: Aggregate, config: str) -> Reason:
     """Return the first cause that holds; those of the whole configuration come first."""
     by_status: dict[str, ReasonCode] = {
         "skipped": "skipped",
@@ -109,11 +111,11 @@ def _reason(aggregate: Aggregate, config: str, taxes: Taxes) -> Reason:
         return Reason(code="plain_missing", subject=PLAIN)
     if aggregate.reference_rates is None:
         return Reason(code="no_reference_rate", subject=PLAIN)
-    if any(o.config == config and o.verdict == "differs" for o in aggregate.outputs):
+    if _answers_differ(aggregate, config):
         return Reason(code="answers_differ", subject=config)
-    for lost in aggregate.failed_blocks:
-        if lost.reference == "ref_safe" and lost.config in (config, PLAIN):
-            return Reason(code="requests_failed", subject=lost.config)
+    for block in aggregate.failed_blocks:
+        if block.reference == "ref_safe" and block.config in (config, PLAIN):
+            return Reason(code="requests_failed", subject=block.config)
     at = aggregate.reference_rates.ref_safe_per_s
     for side in (config, PLAIN):
         cells = [c for c in aggregate.cells if (c.config, c.phase, c.rate_per_s) == (side, "a", at)]
@@ -140,7 +142,7 @@ def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterat
         yield "open_interval"
     if state.ttft_is_no_tax is not None:
         yield "ttft_excluded"
-    if any(o.config == config and o.verdict == "differs" for o in aggregate.outputs):
+    if _answers_differ(aggregate, config):
         yield "answers_differ"
     kind = aggregate.measured_on.kind
     if state.copies_kv is not None and kind != "embedded_engine":
@@ -151,6 +153,10 @@ def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterat
         yield "spins"
     if any(FLAG in c.flags for c in aggregate.cells if c.config == config):
         yield "hooks_unknown"
+
+
+def _answers_differ(aggregate: Aggregate, config: str) -> bool:
+    return any(o.config == config and o.verdict == "differs" for o in aggregate.outputs)
 
 
 def _spinning(aggregate: Aggregate, config: str) -> set[tuple[str, str]]:

@@ -4,11 +4,10 @@ code.
 flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation
 = the rest, so that the three add up to the tax. A connector that changes no setting has no flags part. Where
 the flags of either are not known, the tax has the two parts of the published experiment: the no-op
-connector's whole tax, and the rest. Those stand by themselves, too (``two_parts``): of TTFT p90 and of the
-median step, with the settings that either switches in them.
+connector's whole tax, and the rest. ``two_parts`` has those by themselves, too, of TTFT p90 and of the median
+step, with the settings that either switches in them.
 
-Each part has the launches and the n of the taxes that it is made of: one over fewer blocks than the whole
-says so.
+Each part has the launches and the n of the taxes that it is made of.
 """
 
 from collections.abc import Collection, Mapping
@@ -43,14 +42,14 @@ class Part:
     measured: bool = True
 
     def less(self, other: "Part", *, of_other: str) -> "Part":
-        """The rest of it; ``of_other`` is whose number is missing where that is the other."""
+        """Subtract another part; ``of_other`` is whose number is missing where that is the other."""
         if not other.measured:
             return self
         rest = difference(self.estimate, other.estimate, of_second=of_other)
         return Part(rest, min(self.n_blocks, other.n_blocks))
 
     def row(self, confidence: float) -> TaxPart:
-        """Of no launch where nothing was measured, and where the part is unavailable."""
+        """Return it for ``aggregate.json``, of no launch where nothing was measured or it is unavailable."""
         there = self.measured and self.estimate.point is not None
         return self.estimate.tax_part(confidence, self.n_blocks if there else None)
 
@@ -65,7 +64,7 @@ def decompose(
     confidence: float,
     no_noop: str | None = None,
 ) -> list[Decomposition]:
-    """Rows of ``decomposition`` in ``aggregate.json``, one per connector and latency.
+    """Return ``decomposition`` of ``aggregate.json``, a row per connector and latency.
 
     Args:
         chosen: the main taxes; those at ref_safe are split.
@@ -77,14 +76,18 @@ def decompose(
         for config, found in engine_diff.items()
     }
     by_metric = {metric: main_at(chosen, "ref_safe", metric) for metric in LATENCY_METRICS}
-    configs = list(dict.fromkeys(c for taxes in by_metric.values() for c in taxes))
+    configs = dict.fromkeys(config for taxes in by_metric.values() for config in taxes)
     return [
-        _row(config, metric, by_metric[metric], changed, confidence, no_noop)
+        _row(config, metric, taxes, changed, confidence, no_noop)
         for config in configs
-        if config != NOOP and not config.startswith(MATCHED)
-        for metric in LATENCY_METRICS
-        if config in by_metric[metric]
+        if _is_split(config)
+        for metric, taxes in by_metric.items()
+        if config in taxes
     ]
+
+
+def _is_split(config: str) -> bool:
+    return config != NOOP and not config.startswith(MATCHED)
 
 
 def _row(
@@ -95,7 +98,7 @@ def _row(
     confidence: float,
     no_noop: str | None,
 ) -> Decomposition:
-    """Parts are made of taxes over blocks of launches alone, or of one launch each alone."""
+    """Split one tax: parts are made of taxes over blocks of launches alone, or of one launch each alone."""
     whole = found[config]
     taxes = {c: _named(c, Part(main.like(whole), main.n_blocks), config) for c, main in found.items()}
     noop = taxes.get(NOOP) or Part(unavailable(no_noop or "no_cell", subject=NOOP))
@@ -125,7 +128,7 @@ def _row(
 
 
 def _named(owner: str, part: Part, config: str) -> Part:
-    """Somebody else's tax that is unavailable has its owner as the subject."""
+    """Name the owner as the subject of another configuration's tax that is unavailable."""
     found = part.estimate
     if owner == config or found.reason is None:
         return part
@@ -159,8 +162,8 @@ METRICS: tuple[Split, ...] = ("ttft_p90", "step_p50_us")
 
 
 def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
-    """Rows of ``two_parts`` in ``aggregate.json``; those without a number of the connector or the no-op
-    connector are left out.
+    """Return ``two_parts`` of ``aggregate.json``, without rows whose connector or no-op connector has no
+    number.
 
     Args:
         chosen: the main taxes.
@@ -170,7 +173,7 @@ def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
         _two_parts(split, main, at[NOOP, metric], confidence)
         for (config, metric), main in at.items()
         for split in METRICS
-        if metric == split and config != NOOP and not config.startswith(MATCHED)
+        if metric == split and _is_split(config)
         if (NOOP, metric) in at
         and main.estimate.point is not None
         and at[NOOP, metric].estimate.point is not None
@@ -178,18 +181,14 @@ def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
 
 
 def _two_parts(metric: Split, whole: Tax, noop: Tax, confidence: float) -> TwoParts:
-    """What blocks of launches found and what one launch did is no difference of a connector's."""
-    rest = (
-        difference(whole.number, noop.number, of_second=NOOP)
-        if (whole.n_blocks == 1) == (noop.n_blocks == 1)
-        else unavailable("unlike_launches", whole.n, NOOP)
-    )
-    n_blocks = min(whole.n_blocks, noop.n_blocks) if rest.point is not None else None
+    """Take the no-op connector's tax from another, where both are of one launch or both over blocks."""
+    total, framework = (Part(tax.number, tax.n_blocks) for tax in (whole, noop))
+    rest = total.less(Part(noop.like(whole), noop.n_blocks), of_other=NOOP)
     return TwoParts(
         config=whole.config,
         metric=metric,
         unit=whole.unit,
-        total=whole.number.tax_part(confidence, whole.n_blocks),
-        framework=noop.number.tax_part(confidence, noop.n_blocks),
-        rest=rest.tax_part(confidence, n_blocks),
+        total=total.row(confidence),
+        framework=framework.row(confidence),
+        rest=rest.row(confidence),
     )

@@ -41,7 +41,7 @@ HOOKS: tuple[GrowthQuantity, ...] = (
     "start_load_kv_us",
     "connector_total_us",
 )
-# Of decode-only steps: the median of a mixture moves with the mixture, and that with the running requests.
+# Decode-only steps, since the median of a mixture moves with the mixture, and that with running requests.
 STEP: GrowthQuantity = "decode_step_us"
 STEP_TAX: GrowthQuantity = "decode_step_over_plain_us"
 LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
@@ -49,25 +49,17 @@ LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_m
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One cell: where it lies, and what was found there.
+    """One cell: as ``aggregate.json`` has it, and its medians, quantity -> estimate."""
 
-    Attributes:
-        blocks: in the prefix cache in the middle of the window; None where the engine did not tell its size.
-        running: median of the samples; requests in flight where there are none.
-        us: quantity -> median.
-    """
-
-    cell: CellData
-    blocks: float | None
-    running: float
+    cell: GrowthCell
     us: dict[GrowthQuantity, Estimate]
 
 
 def growth(
     estimates: Estimates, measured: Iterable[CellData], confidence: float, no_tax: Mapping[str, str]
 ) -> list[Growth]:
-    """``growth`` in ``aggregate.json``: one entry per configuration with cells in Phase D, none without that
-    phase.
+    """Return ``growth`` of ``aggregate.json``: one entry per configuration with cells in Phase D, none
+    without that phase.
 
     Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with
     it.
@@ -82,48 +74,56 @@ def growth(
         if phase == "d":
             by_config.setdefault(config, []).append(own)
     plain = {own.cell.cell_id: own for own in by_config.get("plain", [])}
-    return [
-        Growth(
-            config=config,
-            cells=tuple(
-                _cell(own, plain.get(own.cell.cell_id), point, confidence, no_tax.get(config))
-                for own, point in zip(cells, points, strict=True)
-            ),
-            slopes=tuple(_slope(points, name, confidence) for name in points[0].us),
-        )
-        for config, cells in by_config.items()
-        for points in [
-            [_point(own, plain.get(own.cell.cell_id), others, no_tax.get(config)) for own in cells]
+    found = []
+    for config, cells in by_config.items():
+        points = [
+            _point(own, plain.get(own.cell.cell_id), others, no_tax.get(config), confidence) for own in cells
         ]
-    ]
+        slopes = tuple(_slope(points, name, confidence) for name in points[0].us)
+        found.append(Growth(config=config, cells=tuple(p.cell for p in points), slopes=slopes))
+    return found
 
 
 def _point(
-    own: CellEstimates, plain: CellEstimates | None, others: list[CellData], no_tax: str | None
+    own: CellEstimates,
+    plain: CellEstimates | None,
+    others: list[CellData],
+    no_tax: str | None,
+    confidence: float,
 ) -> Point:
-    cell = own.cell
-    seen = cell.samples.running_p50
-    step = own.steps.decode
-    us: dict[GrowthQuantity, Estimate]
-    if cell.config == "plain":
-        us = {STEP: step}
-    else:
-        base = unavailable("no_cell", subject="plain") if plain is None else plain.steps.decode
-        more = difference(step, base) if no_tax is None else unavailable(no_tax, step.n)
-        hooks = {name: own.step(name, 50.0) for name in HOOKS}
+    """Return one cell; plain's own has no taxes."""
+    cell, step = own.cell, own.steps.decode
+    us: dict[GrowthQuantity, Estimate] = {STEP: step}
+    taxes: dict[MedianMetric, Estimate] = {}
+    if cell.config != "plain":
+        missing = unavailable("no_cell", subject="plain")
+        us = {name: own.step(name, 50.0) for name in HOOKS}
+        us[STEP_TAX] = step
+        if no_tax is None:
+            us[STEP_TAX] = difference(step, missing if plain is None else plain.steps.decode)
+        for metric, name in LATENCIES.items():
+            taxes[metric] = (
+                missing if plain is None else relative(own.latency(name, 50.0), plain.latency(name, 50.0))
+            )
         if no_tax is not None:
-            hooks = {name: unavailable(no_tax, hook.n) for name, hook in hooks.items()}
-        us = {**hooks, STEP_TAX: more}
-    return Point(
-        cell,
-        cached_blocks(cell, before_in_launch(cell, others)),
-        float(cell.spec.concurrency or 0) if seen is None else seen,
-        us,
+            us = {name: unavailable(no_tax, estimate.n) for name, estimate in us.items()}
+            taxes = {metric: unavailable(no_tax, estimate.n) for metric, estimate in taxes.items()}
+    # Requests in flight where there are no samples.
+    running = cell.samples.running_p50
+    document = GrowthCell(
+        cell_id=cell.cell_id,
+        concurrency=cell.spec.concurrency,
+        running=float(cell.spec.concurrency or 0) if running is None else running,
+        cached_tokens_wanted=cell.spec.cached_tokens,
+        cached_blocks=cached_blocks(cell, before_in_launch(cell, others)),
+        medians_us={name: e.quantity(confidence) for name, e in us.items()},
+        p50_taxes={metric: e.quantity(confidence) for metric, e in taxes.items()},
     )
+    return Point(document, us)
 
 
 def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellData]:
-    """Cells of the same launch that began earlier."""
+    """Return the cells of the same launch that began earlier."""
     launch = (cell.config, cell.document.attempt)
     return [
         c for c in others if (c.config, c.document.attempt) == launch and c.window.t0_ns < cell.window.t0_ns
@@ -131,11 +131,11 @@ def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellDat
 
 
 def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | None:
-    """Blocks in the prefix cache in the middle of the cell's window; None where that is not known.
+    """Return the blocks in the prefix cache in the middle of the cell's window; None where that is not known.
 
-    What the engine had computed when the cell began, and what the cell's own requests had come to by then, as
-    many as the engine has. Only whole blocks are cached, and of a request's last token nothing is. What
-    priming prompts leave out is known of each; nearly everything else that was ever generated comes from
+    They are what the engine had computed when the cell began, and what the cell's own requests had come to by
+    then, as many as the engine has. Only whole blocks are cached, and of a request's last token nothing is.
+    What priming prompts leave out is known of each; nearly everything else that was ever generated comes from
     requests of this shape, so their number, and what each of them leaves out, is known from it.
 
     Args:
@@ -171,8 +171,8 @@ def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:
-    """Tokens of a request that were computed by ``at_ns``: its prompt with the first token, the others evenly
-    after it."""
+    """Return the tokens of a request that were computed by ``at_ns``: its prompt with the first token, the
+    others evenly after it."""
     first, last = request.t_first_token_ns, request.t_last_token_ns
     if request.status != "ok" or first is None or last is None or at_ns < first:
         return 0.0
@@ -181,12 +181,12 @@ def _computed_by(request: RequestRecord, at_ns: float) -> float:
 
 
 def _slope(points: list[Point], name: GrowthQuantity, confidence: float) -> Slope:
-    """Both slopes of one quantity, and the cells behind them."""
+    """Return both slopes of one quantity, and the cells behind them."""
     known = [p for p in points if p.us[name].point is not None]
-    located = [p for p in known if p.blocks is not None]
+    located = [p for p in known if p.cell.cached_blocks is not None]
     ends: list[tuple[float, float]] | list[None] = [None, None]
     if located:
-        at = np.array([[p.blocks / 1000, p.running] for p in located if p.blocks is not None])
+        at = np.array([[(p.cell.cached_blocks or 0.0) / 1000, p.cell.running] for p in located])
         values = np.array([p.us[name].point for p in located], dtype=np.float64)
         fitted = fit_plane(at, values, float(np.mean([_variance(p.us[name]) for p in located])))
         by_blocks, by_running = (_interval(fitted, k, confidence, len(located)) for k in range(2))
@@ -227,7 +227,7 @@ class Plane:
 
 
 def fit_plane(at: Floats, values: Floats, least_variance: float) -> Plane:
-    """Least squares of ``values`` on a level and the columns of ``at`` that change.
+    """Fit ``values`` by least squares on a level and the columns of ``at`` that change.
 
     Args:
         at: shape (cells, columns).
@@ -253,30 +253,3 @@ def _interval(plane: Plane, column: int, confidence: float, n: int) -> Quantity:
         return unavailable("few_cells" if plane.freedom <= 0 else "one_value", n).quantity(confidence)
     reach = float(student_quantile((1 + confidence) / 2, plane.freedom)) * error
     return Quantity(point=float(slope), low=float(slope - reach), high=float(slope + reach), n=n)
-
-
-def _cell(
-    own: CellEstimates, plain: CellEstimates | None, point: Point, confidence: float, no_tax: str | None
-) -> GrowthCell:
-    """One cell with its taxes of medians; plain's own has none."""
-    spec = own.cell.spec
-    taxes = {} if own.cell.config == "plain" else dict(_taxes(own, plain))
-    if no_tax is not None:
-        taxes = {name: unavailable(no_tax, estimate.n) for name, estimate in taxes.items()}
-    return GrowthCell(
-        cell_id=own.cell.cell_id,
-        concurrency=spec.concurrency,
-        running=point.running,
-        cached_tokens_wanted=spec.cached_tokens,
-        cached_blocks=point.blocks,
-        medians_us={name: e.quantity(confidence) for name, e in point.us.items()},
-        p50_taxes={name: e.quantity(confidence) for name, e in taxes.items()},
-    )
-
-
-def _taxes(own: CellEstimates, plain: CellEstimates | None) -> Iterable[tuple[MedianMetric, Estimate]]:
-    for name, latency in LATENCIES.items():
-        if plain is None:
-            yield name, unavailable("no_cell", subject="plain")
-        else:
-            yield name, relative(own.latency(latency, 50.0), plain.latency(latency, 50.0))

@@ -1,5 +1,4 @@
-"""What the host did beside the cells: what of it qualifies a cell, whether it changed over a campaign's
-launches, and taxes at equal speed of it.
+"""The host beside the cells: flags for a cell, changes over a campaign's launches, taxes at equal speed.
 
 A virtual core does the same work in 1.0 to 1.6 times the time, for seconds to minutes, whatever runs on it. A
 launch that meets it slow has longer latencies in any configuration. What a fixed piece of work took beside
@@ -10,7 +9,7 @@ each cell (``cpu_work_us_mean``) says how slow it was:
 by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over
 four times the median configuration's counts for as much less: waits of a connector that copies differ by more
 than the host does. The slope takes the difference in work out of each block's log ratio. The interval is
-Student's t over blocks, with the slope's own error in it. This stands beside the tax and never in its place:
+Student's t over blocks, with the slope's own error in it. This is shown beside the tax and never replaces it:
 a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
 """
 
@@ -33,10 +32,10 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.statistics.drift import line_through_blocks
 from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import LogMean, log_mean
+from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
-# What was stolen is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what
+# Stolen time is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what
 # the client may add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks,
 # so 1 % is no rounding.
 CPU_STOLEN_SHARE = 0.01
@@ -58,24 +57,17 @@ SOURCES: dict[Source, HostUnit] = {
 }
 
 
-def _number(host: Host, source: Source) -> float | None:
-    if source == "cpu_work_us_mean":
-        return work_us(host)
-    part = host.gpu if source.startswith("gpu_") else host
+def _number(host: Host | None, source: Source) -> float | None:
+    """Return what a host's state says; None where it does not, and of work where it cannot have been that."""
+    part = host.gpu if host is not None and source.startswith("gpu_") else host
     found: float | None = getattr(part, source.removeprefix("gpu_"), None)
-    return found
-
-
-def work_us(host: Host | None) -> float | None:
-    """Mean CPU time of the fixed piece of work beside a cell; None where nobody says, or where it cannot have
-    been that."""
-    us = None if host is None else host.cpu_work_us_mean
     low, high = PLAUSIBLE_WORK_US
-    return us if us is not None and low <= us <= high else None
+    plausible = source != "cpu_work_us_mean" or (found is not None and low <= found <= high)
+    return found if plausible else None
 
 
 def host_flags(host: Host | None) -> list[str]:
-    """What qualifies a cell; neither keeps it out."""
+    """Return what qualifies a cell; neither flag keeps it out."""
     if host is None:
         return []
     flags = []
@@ -89,7 +81,7 @@ def host_flags(host: Host | None) -> list[str]:
 def host_changes(
     launches: Sequence[tuple[str, float, Host | None]], confidence: float
 ) -> tuple[HostSource, ...]:
-    """One entry per source that launches of enough blocks know; ``n`` counts blocks.
+    """Return an entry per source that launches of enough blocks know; ``n`` counts blocks.
 
     Args:
         launches: (block, hours since the first launch, state in its cell).
@@ -99,7 +91,7 @@ def host_changes(
         known = [
             (block, hours, value)
             for block, hours, host in launches
-            if host is not None and (value := _number(host, source)) is not None
+            if (value := _number(host, source)) is not None
         ]
         line = line_through_blocks(known, confidence)
         if line is not None:
@@ -118,9 +110,9 @@ def host_changes(
 
 # Fewer launches than parameters and this many say nothing of how far off the slope is.
 MIN_FREEDOM = 3
-# Of the log work between launches, below which there is nothing to take a slope from.
+# The least variance of the log work between launches from which a slope can be taken.
 LEAST_VARIANCE = 1e-12
-# Of a log ratio; see ``AtEqualSpeed.damaged``.
+# The largest log ratio that is no damaged record; see ``AtEqualSpeed.damaged``.
 MOST_LOG = math.log(100)
 # Times the median configuration's variance, beyond which one weighs less: four launches differ by less than
 # that by chance.
@@ -128,13 +120,13 @@ FAR = 4.0
 # Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such
 # slope.
 MOST_ERROR = 0.5
-# Of weights from residuals; they hardly change after the second.
+# Weights from residuals hardly change after the second round.
 ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedSlope:
-    """How a latency goes with something that launches differ by: the time that the host takes for a fixed
+    """How a latency depends on something that launches differ by: the time that the host takes for a fixed
     piece of work, or when they began.
 
     Attributes:
@@ -176,14 +168,14 @@ class AtEqualSpeed:
 
 
 def log_work(launch: Launch) -> float:
-    """NaN where the launch does not say."""
-    work = work_us(launch.host)
+    """Return the log time of the fixed piece of work; NaN where the launch does not say."""
+    work = _number(launch.host, "cpu_work_us_mean")
     return math.nan if work is None else math.log(work)
 
 
 def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
-    """None where a launch does not say how fast its host was, where launches are too few, or where their
-    speeds differ too little."""
+    """Return how latency depends on the host's speed; None where a launch does not say how fast its host was,
+    where launches are too few, or where their speeds differ too little."""
     found = weighted_slope(launches, blocks, configs, log_work)
     return found if found is not None and found.error <= MOST_ERROR else None
 
@@ -191,7 +183,7 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
 def weighted_slope(
     launches: Launches, blocks: list[str], configs: list[str], of: Callable[[Launch], float]
 ) -> SpeedSlope | None:
-    """Of the log latency over what ``of`` says of a launch, with a level for each block and each
+    """Fit the log latency over what ``of`` says of a launch, with a level for each block and each
     configuration.
 
     A configuration whose residuals have over ``FAR`` times the variance of the median one's counts for as
@@ -223,8 +215,8 @@ def weighted_slope(
 
 
 def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:
-    """Slope, its standard error and residuals by weighted least squares; None where all launches of a level
-    are at one speed."""
+    """Return slope, its standard error and residuals by weighted least squares; None where all launches of a
+    level are at one speed."""
     root = np.sqrt(weights)
     basis = np.linalg.qr(levels * root[:, None])[0]
     x, y = work * root, values * root
@@ -242,7 +234,8 @@ def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple
 
 
 def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> AtEqualSpeed:
-    """
+    """Take the difference in work out of the log ratios.
+
     Args:
         blocks: those in which the configuration has a number.
     """
@@ -252,18 +245,24 @@ def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: Sp
 
 
 def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
-    """``at_equal_host_speed`` in ``aggregate.json``; ``work`` is the ratio of the work's time to plain's,
-    less one.
+    """Return ``at_equal_host_speed`` of ``aggregate.json``; ``work`` is the ratio of the work's time to
+    plain's, less one.
 
     None where it is damaged.
     """
     if found.damaged:
         return None
-    tax = bounds_of(log_mean(found.log_ratios, found.shared_error), confidence)
-    work = bounds_of(log_mean(found.log_work), confidence)
+    tax = mean_over_blocks(found.log_ratios, confidence, found.shared_error)
+    work = mean_over_blocks(found.log_work, confidence)
     return EqualSpeed(**asdict(tax), verdict=closed(tax.low, tax.high), work=work)
 
 
-def bounds_of(mean: LogMean, confidence: float) -> Bounds:
+def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
+    """Return the mean with Student's t on the log scale, as a ratio less one; shape (blocks,).
+
+    Args:
+        beside: a standard error of the mean that blocks do not show.
+    """
+    mean = log_mean(log_ratios, beside)
     low, high = mean.interval(confidence)
     return Bounds(point=mean.point, low=low, high=high)

@@ -82,17 +82,16 @@ def evidence_of(
     confidence: float,
     failed: Sequence[FailedBlock] = (),
 ) -> Evidence:
-    """The chosen taxes at ref_safe, and trends over Phase B's shapes.
+    """Collect the main taxes at ref_safe, and trends over Phase B's shapes.
 
-    A TPOT tax of a shape at which a side did not keep up is no tax of its output length, and never averaged;
-    of TTFT such a shape counts where an input length would have no number without it, and the verdict says
-    so.
+    A TPOT tax of a shape at which a side was saturated is no tax of its output length, and never averaged; of
+    TTFT such a shape counts where an input length would have no number without it, and the verdict says so.
 
     Args:
         failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
     """
     own = config.phase_a_shape
-    shapes = [_as_it_stands(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
+    shapes = [_if_all_ok(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
     ttft = [t for t in shapes if t.metric == "ttft_p90"]
     tpot = [t for t in shapes if t.metric == "tpot_p90"]
     headline = main_at(chosen, "ref_safe", "ttft_p90")
@@ -108,8 +107,8 @@ def evidence_of(
     )
 
 
-def _as_it_stands(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
-    """Without its number where a launch at that rate and shape failed."""
+def _if_all_ok(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
+    """Return the tax, without its number where requests failed in a launch at that rate and shape."""
     if tax.spec.shape != own or tax.estimate.point is None:
         return tax
     place = tax.metric, tax.rate_per_s
@@ -127,8 +126,8 @@ OF_BLOCKS = ("H1", "H2", "H3", "H4")
 def hypotheses_of(
     verdicts: list[Hypothesis], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
 ) -> list[Hypothesis]:
-    """``hypotheses`` of ``aggregate.json``: each verdict, and beside it what taxes at equal speed of the host
-    answer.
+    """Return ``hypotheses`` of ``aggregate.json``: each verdict, and beside it the answer by taxes at equal
+    speed of the host.
 
     The latter never replaces the verdict; see ``host.py``.
 
@@ -146,7 +145,7 @@ def hypotheses_of(
 
 
 def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
-    """MultiConnector configurations whose children were measured by themselves, too."""
+    """Return MultiConnector configurations whose children were measured by themselves, too."""
     by_kv = {str(c.kv_transfer_config): c.id for c in config.connectors if c.kv_transfer_config}
     found = {}
     for connector in config.connectors:
@@ -154,21 +153,21 @@ def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
         children = extra.get("connectors") if isinstance(extra, dict) else None
         if not isinstance(children, list):
             continue
-        parts = [by_kv.get(str(child)) for child in children]
-        if parts and all(parts):
-            found[connector.id] = tuple(p for p in parts if p)
+        parts = tuple(by_kv[str(child)] for child in children if str(child) in by_kv)
+        if parts and len(parts) == len(children):
+            found[connector.id] = parts
     return found
 
 
 # The range in which the replay's tax with Mooncake, 45 %, is kept.
 H1_KEEP = (0.25, 0.60)
-# Of the no-op connector's tax in a connector's.
+# Shares of the no-op connector's tax in a connector's.
 H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 
 
 def prior_label(tax: Estimate, confidence: float) -> Conclusion:
-    """Revised where the whole interval lies outside the range, kept where the value lies inside, else
-    open."""
+    """Return ``revised`` where the whole interval lies outside the range, ``kept`` where the value lies
+    inside, else ``open``."""
     low, high = tax.interval(confidence)
     if (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1]):
         return "prior_revised"
@@ -177,7 +176,8 @@ def prior_label(tax: Estimate, confidence: float) -> Conclusion:
 
 
 def dominated(low: float | None, high: float | None) -> Conclusion | None:
-    """By the interval of the no-op connector's share of a tax; None where it reaches across a border."""
+    """Return what dominates, by the interval of the no-op connector's share of a tax; None where it reaches
+    across a border."""
     if low is not None and low >= H3_SHARE:
         return "framework_dominates"
     if high is not None and high < H3_LOW_SHARE:
@@ -201,7 +201,8 @@ NO_STACK: dict[str, Conclusion] = {
 
 
 def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
-    """The six, about their own subjects, and about stand-ins where Mooncake has no numbers."""
+    """Judge the six hypotheses about their own subjects, and about other connectors where Mooncake has no
+    numbers."""
     found = [
         _h1(evidence, MAIN),
         _h2(evidence, MAIN, _nixl(evidence)),
@@ -226,7 +227,7 @@ def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
 
 
 def is_nixl(config: str) -> bool:
-    """Whether it is NIXL alone, in any role and with its buffers anywhere."""
+    """Return whether it is NIXL alone, in any role and with its buffers anywhere."""
     return config.startswith("nixl_")
 
 
@@ -240,19 +241,18 @@ def _nixl(evidence: Evidence) -> str:
 
 
 def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
-    """With over how many blocks of launches its taxes are taken, at least."""
+    """Add over how many blocks of launches its taxes are taken, at least."""
     if found.outcome == NOT_TESTABLE:
         return found
-    asked = {"H2": {_nixl(evidence)}, "H3": {NOOP}, "H4": set(found.numbers.parts or ())}
-    subjects = {found.subject, *asked.get(found.id, set())}
+    asked = {"H2": [_nixl(evidence)], "H3": [NOOP], "H4": [*(found.numbers.parts or ())]}
+    subjects = [found.subject, *asked.get(found.id, [])]
     # Phase B launches every configuration once.
-    of_blocks = found.id not in ("H5", "H6")
-    n = min(evidence.n_blocks.get(c, 1) for c in subjects) if of_blocks else 1
+    n = min(evidence.n_blocks.get(c, 1) for c in subjects) if found.id in OF_BLOCKS else 1
     return msgspec.structs.replace(found, n_blocks=n)
 
 
 def _adjusted(verdicts: list[Hypothesis]) -> list[Hypothesis]:
-    """For every verdict that numbers could have decided, whether they did or not."""
+    """Adjust p for every verdict that numbers could have decided, whether they did or not."""
     tested = sum(v.outcome != NOT_TESTABLE for v in verdicts)
     p_values = holm([v.p_value for v in verdicts], tested)
     return [msgspec.structs.replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
@@ -264,20 +264,19 @@ def _h1(evidence: Evidence, config: str) -> Hypothesis:
         return missing
     tax = evidence.headline[config]
     judge = partial(against, H1_THRESHOLD, above=SUPPORTED, below=REFUTED)
-    low, high = tax.interval(evidence.confidence)
-    outcome = judge(low, high)
+    outcome = judge(*tax.interval(evidence.confidence))
+    found: list[Conclusion] = []
     # The replay on eight instances gave these two a tax: below 10 % here, it came from the instances'
     # coupling.
-    found: list[Conclusion] = (
-        ["coupling"] if outcome == REFUTED and (config == MAIN or is_nixl(config)) else []
-    )
+    if outcome == REFUTED and (config == MAIN or is_nixl(config)):
+        found.append("coupling")
     if config == MAIN:
         found.append(prior_label(tax, evidence.confidence))
     return _verdict(
         "H1",
         config,
         outcome,
-        tuple(found),
+        found,
         VerdictNumbers(tax_ttft_p90=_numbers(tax, evidence), threshold=H1_THRESHOLD),
         p_of_outcome(tax, evidence.confidence, judge, outcome),
     )
@@ -291,11 +290,11 @@ def _h2(evidence: Evidence, first: str, second: str) -> Hypothesis:
     judge = partial(inside, H2_RANGE)
     low, high = gap.interval(evidence.confidence)
     outcome = judge(low, high)
-    found: tuple[Conclusion, ...] = ()
+    found: list[Conclusion] = []
     if low is not None and low > H2_RANGE[1]:
-        found = ("larger_than_replay",)
+        found = ["larger_than_replay"]
     elif outcome == REFUTED and high is not None:
-        found = ("inverted" if high < 0 else "smaller_than_replay",)
+        found = ["inverted" if high < 0 else "smaller_than_replay"]
     return _verdict(
         "H2",
         first,
@@ -329,7 +328,7 @@ def _h3(evidence: Evidence, config: str) -> Hypothesis:
         "H3",
         config,
         outcome,
-        (label,) if label else (),
+        [label] if label else [],
         VerdictNumbers(
             tax_noop=_numbers(noop, evidence),
             tax_connector=_numbers(own, evidence),
@@ -360,13 +359,13 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
     ratio = together.estimate(excess, ratios) if known else unavailable("no_tax", together.n)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
     outcome = judge(*ratio.interval(evidence.confidence))
-    found: tuple[Conclusion, ...] = ()
+    found: list[Conclusion] = []
     if word != TAX:
-        outcome, found = UNDETERMINED, (NO_STACK[word],)
+        outcome, found = UNDETERMINED, [NO_STACK[word]]
     elif outcome == REFUTED and excess is not None:
-        found = ("interference" if excess > 0 else "shared_cost",)
+        found = ["interference" if excess > 0 else "shared_cost"]
     elif outcome == SUPPORTED:
-        found = ("additive",)
+        found = ["additive"]
     return _verdict(
         "H4",
         stack,
@@ -386,13 +385,14 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
 def _trend(
     hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]
 ) -> Hypothesis:
-    """Grows: every length has a number, each is above the one before, and so is the slope above zero."""
+    """Judge whether a tax grows: every length has a number, each is above the one before, and the slope is
+    above zero."""
     trend = trends.get(config)
     if trend is None or len(trend.known) < 2:
         return _not_testable(hypothesis, config, _why_no_trend(evidence, config, trend))
     slope = trend.slope_per_doubling()
     direction = trend.direction()
-    doubts: list[Conclusion] = ["lengths_missing"] if trend.lost else []
+    doubts: list[Conclusion] = ["lengths_missing"] if trend.missing else []
     doubts += [direction] if direction != RISING else []
     outcome = grows(*slope.interval(evidence.confidence))
     if outcome == SUPPORTED and doubts:
@@ -401,7 +401,7 @@ def _trend(
         hypothesis,
         config,
         outcome,
-        tuple(doubts) if doubts and outcome == UNDETERMINED else (direction,),
+        (doubts if outcome == UNDETERMINED else None) or [direction],
         VerdictNumbers(
             slope_per_doubling=_numbers(slope, evidence),
             by_length={str(k): _numbers(e, evidence) for k, e in trend.by_length.items()},
@@ -423,22 +423,22 @@ def _why_no_trend(evidence: Evidence, config: str, trend: Trend | None) -> list[
         return [Missing("no_phase_b" if config in evidence.members else "not_in_campaign", config)]
     if len(trend.by_length) == 1:
         return [Missing("one_length", config)]
-    return [Missing(why, f"{trend.by_length[k].subject or config}, {k}") for k, why in trend.lost.items()]
+    return [Missing(why, f"{trend.by_length[k].subject or config}, {k}") for k, why in trend.missing.items()]
 
 
 def _untestable(
     hypothesis: HypothesisId, evidence: Evidence, subject: str, needed: tuple[str, ...]
 ) -> Hypothesis | None:
-    lacking = [c for c in needed if evidence.headline.get(c) is None or evidence.headline[c].point is None]
-    if lacking:
-        return _not_testable(hypothesis, subject, [_why(evidence, c) for c in lacking])
+    taxes = {c: evidence.headline.get(c) for c in needed}
+    missing = [_why(evidence, c, tax) for c, tax in taxes.items() if tax is None or tax.point is None]
+    if missing:
+        return _not_testable(hypothesis, subject, missing)
     if len({evidence.n_blocks.get(c, 1) == 1 for c in needed}) > 1:
         return _not_testable(hypothesis, subject, [Missing("unlike_launches")])
     return None
 
 
-def _why(evidence: Evidence, config: str) -> Missing:
-    own = evidence.headline.get(config)
+def _why(evidence: Evidence, config: str, own: Estimate | None) -> Missing:
     if (why := evidence.absent.get(config)) is not None:
         return Missing(why, config)
     if own is not None and own.reason:
@@ -447,7 +447,7 @@ def _why(evidence: Evidence, config: str) -> Missing:
 
 
 def _not_testable(hypothesis: HypothesisId, subject: str, missing: list[Missing]) -> Hypothesis:
-    return _verdict(hypothesis, subject, NOT_TESTABLE, (), VerdictNumbers(), missing=tuple(missing))
+    return _verdict(hypothesis, subject, NOT_TESTABLE, [], VerdictNumbers(), missing=missing)
 
 
 def _numbers(estimate: Estimate, evidence: Evidence) -> Quantity:
@@ -458,19 +458,19 @@ def _verdict(
     hypothesis: HypothesisId,
     subject: str,
     outcome: Outcome,
-    conclusions: tuple[Conclusion, ...],
+    conclusions: Sequence[Conclusion],
     numbers: VerdictNumbers,
     p_value: float | None = None,
-    missing: tuple[Missing, ...] = (),
+    missing: Sequence[Missing] = (),
 ) -> Hypothesis:
-    """Return one of a hypothesis; what all verdicts together say of it is not in it yet."""
+    """Return a verdict; p that is adjusted for all verdicts is not in it yet."""
     return Hypothesis(
         id=hypothesis,
         subject=subject,
         outcome=outcome,
-        conclusions=conclusions,
+        conclusions=tuple(conclusions),
         numbers=numbers,
         p_value=p_value,
         p_holm=None,
-        missing=missing,
+        missing=tuple(missing),
     )

@@ -1,13 +1,14 @@
-"""Launches in blocks: which cell of which launch stands for a configuration in a block, and its log ratio to
-the block's plains; and launches in which requests failed.
+"""Launches in blocks: each configuration's cell in a block, its log ratio to the block's plains, and launches
+in which requests failed.
 
 A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch
 that is in no block makes no tax over blocks, and counts where its requests failed.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from connector_tax.base.documents.aggregate import PLAIN, FailedBlock, Host
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.records.cell import Phase, Shape, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
+from connector_tax.base.statistics.bootstrap import Estimate
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.stats.cells import CellEstimates, Estimates
@@ -55,13 +57,13 @@ Launches = dict[tuple[str, str], Launch]
 
 
 def headline_shape(estimates: Estimates) -> Shape | None:
-    """Phase A's; None where nothing of it counts."""
+    """Return Phase A's shape; None where no cell of it counts."""
     return next((own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"), None)
 
 
 def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
-    """Whether it has Phase A's load at that rate: so have the cells of blocks, those of Phases A and B, and
-    of B' where it measures that shape."""
+    """Return whether a cell has Phase A's load at that rate, as the cells of blocks, those of Phases A and B,
+    and of B' where it measures that shape."""
     spec = own.cell.spec
     return (
         (is_repeat(phase) or phase in ("a", "b", "b_prime"))
@@ -71,44 +73,50 @@ def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate
     )
 
 
-def launches_at(estimates: Estimates, rate: float, metric: LaunchMetric) -> Launches:
-    """(block, configuration) -> its launch."""
-    name, q = AVERAGED if metric == "ttft_p90_phase_averaged" else LATENCIES[metric]
+def launches_at(
+    estimates: Estimates, rate: float, metric: LaunchMetric, without: Collection[str] = ()
+) -> Launches:
+    """Return (block, configuration) -> its launch.
+
+    Args:
+        without: configurations that are left out, since the metric is no tax of theirs.
+    """
+    place = AVERAGED if metric == "ttft_p90_phase_averaged" else LATENCIES[metric]
     shape = headline_shape(estimates)
     cells = {
         (phase, config): own
         for (config, phase, _), own in estimates.items()
         if is_headline_cell(own, phase, shape, rate)
     }
-    starts = {k: own.cell.began_utc_ns for k, own in cells.items()}
-    first = min(starts.values(), default=0)
+    first_ns = min((own.cell.began_utc_ns for own in cells.values()), default=0)
     return {
-        (block, config): _launch(
-            block, config, (starts[block, config] - first) / NS_PER_S / 3600, own, name, q
-        )
-        for (block, config), own in cells.items()
+        key: _launch(*key, own, own.latency(*place), first_ns)
+        for key, own in cells.items()
+        if key[1] not in without
     }
 
 
-def _launch(block: str, config: str, start_h: float, own: CellEstimates, name: str, q: float) -> Launch:
-    estimate = own.latency(name, q)
+def _launch(block: str, config: str, own: CellEstimates, estimate: Estimate, first_ns: int) -> Launch:
+    start_h = (own.cell.began_utc_ns - first_ns) / NS_PER_S / 3600
     host = own.cell.samples.host
     if estimate.point is None or estimate.point <= 0:
         why = OVERLOADED if own.cell.window.overloaded else FAILED if estimate.met_failures else ""
         return Launch(block, config, start_h, math.nan, math.nan, host, why_none=why)
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
-    # What looking and Student's t made wider is not what requests differ by.
+    # Interim analyses and Student's t made it wider, which is not what requests differ by.
     within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
     return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
 
 
 def complete_blocks(launches: Launches) -> list[str]:
-    """Blocks with both plains, in order; Phases A and B are some where plain was launched twice in them."""
+    """Return the blocks with both plains, in order; Phases A and B are some where plain was launched twice in
+    them."""
     return [b for b in measured_blocks(launches) if all(is_known(launches, b, c) for c in PLAINS)]
 
 
 def measured_blocks(launches: Launches) -> list[str]:
-    """Blocks in which both plains have a cell that counts, in order, whether it has the percentile or not."""
+    """Return the blocks in which both plains have a cell that counts, in order, whether it has the percentile
+    or not."""
     blocks = sorted({b for b, _ in launches}, key=phase_place)
     return [b for b in blocks if all((b, c) in launches for c in PLAINS)]
 
@@ -119,33 +127,33 @@ def is_known(launches: Launches, block: str, config: str) -> bool:
 
 
 def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
-    """Configuration -> the blocks in which it has a number; those with enough of them, and of which requests
-    failed in no block.
-
-    None at all where those of plain did.
+    """Return configuration -> the blocks in which it has a number, for those with enough of them and of which
+    requests failed in no block; nothing where requests of plain failed.
     """
     if plain_failed(launches):
         return {}
     failed = blocks_that_failed(launches)
-    known = {c: [b for b in blocks if is_known(launches, b, c)] for c in others_than_plain(launches)}
-    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS and c not in failed}
+    known = {
+        c: [b for b in blocks if is_known(launches, b, c)]
+        for c in others_than_plain(launches)
+        if c not in failed
+    }
+    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS}
 
 
 def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
-    """Connector -> its launches whose cell counts and has no percentile, since requests failed or did not
-    finish; of those with several launches.
+    """Return connector -> its launches whose cell counts and has no percentile, since requests failed or did
+    not finish; of those with several launches.
 
-    A launch that is lost, since its cell does not count, says nothing. One of these says that the connector
-    did worse there than any
-    number: the launches that are left would flatter it, be they blocks or a single one. Whether plain has a
-    number in the same block is not asked.
+    A launch that is missing, since its cell does not count, says nothing. One of these says that the
+    connector did worse there than any number: the other launches would flatter it, be they blocks or a single
+    one. Whether plain has a number in the same block is not asked.
     """
-    return {c: lost for c in others_than_plain(launches) if (lost := _failed(launches, (c,)))}
+    return {c: failed for c in others_than_plain(launches) if (failed := _failed(launches, (c,)))}
 
 
 def plain_failed(launches: Launches) -> list[Launch]:
-    """The same of plain, in either of its launches in a block: they are one configuration, and the launches
-    that are left would flatter it."""
+    """Return the same of plain, in either of its launches in a block: they are one configuration."""
     return _failed(launches, PLAINS)
 
 
@@ -167,18 +175,14 @@ def log_latency(launch: Launch) -> float:
 def log_ratios(
     launches: Launches, blocks: list[str], config: str, of: Callable[[Launch], float] = log_latency
 ) -> Floats:
-    """Of each block, against the mean of its two plains; of ``plain_again`` against the other plain."""
-    own = np.array([of(launches[b, config]) for b in blocks])
-    plain = np.array([of(launches[b, "plain"]) for b in blocks])
-    if config != PLAIN_AGAIN:
-        again = np.array([of(launches[b, PLAIN_AGAIN]) for b in blocks])
-        plain = (plain + again) / 2
-    ratios: Floats = own - plain
+    """Return each block's log ratio to the mean of its two plains; of ``plain_again`` to the other plain."""
+    own, plain, again = (np.array([of(launches[b, c]) for b in blocks]) for c in (config, PLAIN, PLAIN_AGAIN))
+    ratios: Floats = own - (plain if config == PLAIN_AGAIN else (plain + again) / 2)
     return ratios
 
 
 def launches_of(launches: Launches, blocks: list[str], configs: list[str]) -> list[Launch]:
-    """Those of ``configs`` and of both plains that have a number."""
+    """Return the launches of ``configs`` and of both plains that have a number."""
     return [
         x
         for (b, c), x in launches.items()
@@ -187,11 +191,11 @@ def launches_of(launches: Launches, blocks: list[str], configs: list[str]) -> li
 
 
 def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Floats:
-    """A column of ones and zeros for each block, then for each configuration; both plains are in none of the
-    latter."""
-    by_block = [np.array([x.block == b for x in chosen], dtype=np.float64) for b in blocks]
-    by_config = [np.array([x.config == c for x in chosen], dtype=np.float64) for c in configs]
-    return np.column_stack([*by_block, *by_config])
+    """Return a column of ones and zeros for each block, then for each configuration; both plains are in none
+    of the latter."""
+    columns = [[x.block == b for x in chosen] for b in blocks]
+    columns += [[x.config == c for x in chosen] for c in configs]
+    return np.array(columns, dtype=np.float64).T.copy()
 
 
 def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
@@ -201,31 +205,31 @@ def plains(launches: Launches, blocks: list[str]) -> list[Launch]:
 def failed_blocks(
     estimates: Estimates,
     rates: Iterable[tuple[Reference, float]],
-    no_ttft: frozenset[str] = frozenset(),
-    no_tax: frozenset[str] = frozenset(),
+    no_ttft: Collection[str],
+    no_tax: Collection[str],
 ) -> list[FailedBlock]:
-    """Plain first; ``plain`` for either of its launches. Blocks are in the order in which they were measured.
+    """Return who has no tax since requests failed in a launch, plain first and for either of its launches;
+    blocks in the order in which they were measured.
 
     Args:
         rates: (reference, its rate), each rate once.
         no_ttft: configurations whose TTFT is no tax.
-        no_tax: those of which no latency is one.
+        no_tax: configurations of which no latency is one.
     """
     found = []
-    for reference, rate in rates:
-        for metric in LATENCY_METRICS:
-            launches = launches_at(estimates, rate, metric)
-            of_plain = {PLAIN: lost} if (lost := plain_failed(launches)) else {}
-            for config, own in (of_plain | blocks_that_failed(launches)).items():
-                if config not in no_tax and not (metric.startswith("ttft") and config in no_ttft):
-                    found.append(
-                        FailedBlock(
-                            reference=reference,
-                            rate_per_s=rate,
-                            metric=metric,
-                            config=config,
-                            blocks=tuple(dict.fromkeys(x.block for x in own)),
-                            reason=FAILED if any(x.why_none == FAILED for x in own) else OVERLOADED,
-                        )
+    for (reference, rate), metric in product(rates, LATENCY_METRICS):
+        launches = launches_at(estimates, rate, metric)
+        no_number = {*no_tax, *(no_ttft if metric == "ttft_p90" else ())}
+        for config, own in {PLAIN: plain_failed(launches), **blocks_that_failed(launches)}.items():
+            if own and config not in no_number:
+                found.append(
+                    FailedBlock(
+                        reference=reference,
+                        rate_per_s=rate,
+                        metric=metric,
+                        config=config,
+                        blocks=tuple(dict.fromkeys(x.block for x in own)),
+                        reason=FAILED if any(x.why_none == FAILED for x in own) else OVERLOADED,
                     )
+                )
     return found

@@ -1,9 +1,10 @@
-"""The one tax that stands for a configuration at a rate of Phase A: chosen here once, read everywhere.
+"""The main tax of a configuration at a rate of Phase A: chosen here once, read everywhere.
 
-Over blocks of launches where there are enough; else that of Phase A's cell; where that is lost, that of the
-cell of the same rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures, the
-headline, ``aggregate.csv`` and ``compare.py`` all take this one. Two of unlike kinds are never put into one
-number: the interval of one launch does not hold what launches differ by.
+It is the one over blocks of launches where there are enough; else that of Phase A's cell; where that is
+missing, that of the cell of the same rate and shape in Phase B or B'. Hypotheses, amplification,
+decomposition, figures, the headline, ``aggregate.csv`` and ``compare.py`` all take this one. A tax of one
+launch and one over blocks are never put into one number: the interval of one launch does not hold what
+launches differ by.
 """
 
 from collections.abc import Sequence
@@ -36,49 +37,51 @@ Key = tuple[str, AnyReference, float, Metric]
 
 
 def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[Tax]:
-    """Of one launch each, at every rate of Phase A: its own where its cells count, else Phase B's or B's of
-    that rate and shape.
+    """Choose a tax of one launch at every rate of Phase A: that of its own cell where it counts, else Phase
+    B's or B''s of that rate and shape.
 
-    A cell that counts and has no number, since requests failed, stands with that reason: another launch in
-    which none did would flatter. So does a lost one that no other stands in for.
+    A cell that counts and has no number, since requests failed, stays with that reason: another launch in
+    which none did would flatter. So does a missing one that no other replaces.
 
     Args:
         shape: Phase A's.
     """
     best: dict[Key, Tax] = {}
-    for tax in sorted(taxes, key=_place):
-        if tax.spec.shape != shape or tax.phase not in PHASES_IN_ORDER:
-            continue
-        # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the
-        # same.
-        names: list[AnyReference] = [*_references_at(rates, tax.rate_per_s)]
-        for name in names or [NEITHER]:
-            key = (tax.config, name, tax.rate_per_s, tax.metric)
-            if tax.phase == "a" and tax.reference != name:
+    for phase in PHASES_IN_ORDER:
+        for tax in taxes:
+            if tax.phase != phase or tax.spec.shape != shape:
                 continue
-            if key not in best or (best[key].lost and not tax.lost):
-                best[key] = replace(tax, reference=name)
+            # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the
+            # same.
+            names: list[AnyReference] = [*_references_at(rates, tax.rate_per_s)]
+            for name in names or [NEITHER]:
+                key = (tax.config, name, tax.rate_per_s, tax.metric)
+                if phase == "a" and tax.reference != name:
+                    continue
+                if key not in best or (best[key].cell_missing and not tax.cell_missing):
+                    best[key] = replace(tax, reference=name)
     return [*_steps_of_one_launch(best, taxes).values()]
 
 
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
-    """``best``, with both parts of the launch whose median step they are parts of.
+    """Return ``best``, with both parts of the launch whose median step they are parts of.
 
-    Each may be known where the step is not, hooks without plain's cell, or be lost where it is known, in a
-    launch that heard no hooks.
+    Each may be known where the step is not, hooks without plain's cell, or be missing where it is known, in a
+    launch that recorded no hooks.
     """
     measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
     found = dict(best)
     for (config, name, rate, metric), part in best.items():
         step = best.get((config, name, rate, "step_p50_us"))
-        if metric in PARTS_OF_A_STEP and step is not None and not step.lost and step.phase != part.phase:
+        if (
+            metric in PARTS_OF_A_STEP
+            and step is not None
+            and not step.cell_missing
+            and step.phase != part.phase
+        ):
             own = measured[config, step.phase, step.spec.cell_id, metric]
             found[config, name, rate, metric] = replace(own, reference=name)
     return found
-
-
-def _place(tax: Tax) -> int:
-    return PHASES_IN_ORDER.index(tax.phase) if tax.phase in PHASES_IN_ORDER else len(PHASES_IN_ORDER)
 
 
 def main_taxes(
@@ -90,8 +93,8 @@ def main_taxes(
     rng: np.random.Generator,
     failed: Sequence[FailedBlock],
 ) -> list[Tax]:
-    """``of_launches``, with the tax over blocks wherever there is one, and none where requests failed in a
-    block.
+    """Return ``of_launches``, with the tax over blocks wherever there is one, and none where requests failed
+    in a block.
 
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
@@ -102,11 +105,11 @@ def main_taxes(
         averaged = _phase_averaged(entry, estimates, rates, draws, rng)
         for row in entry.taxes:
             own = _over_blocks(entry, row, drawn[row.config], averaged.get(row.config), estimates)
+            if own is None:
+                continue
             # Equal rates have one entry of blocks, which holds for both.
             for name in _references_at(rates, entry.rate_per_s):
-                if own is not None:
-                    key: Key = (row.config, name, entry.rate_per_s, own.metric)
-                    found[key] = replace(own, reference=name)
+                found[row.config, name, entry.rate_per_s, own.metric] = replace(own, reference=name)
     return list(_without_number(found, failed, rates).values())
 
 
@@ -130,23 +133,21 @@ def _phase_averaged(
 def _without_number(
     found: dict[Key, Tax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
 ) -> dict[Key, Tax]:
-    """``found``, with taxes unavailable of which requests failed in a block; that of a launch in which none
-    did would flatter.
-
-    Where it is plain that failed, all of that rate and latency.
+    """Return ``found`` without the numbers of which requests failed in a block, since that of a launch in
+    which none did would flatter; where plain failed, of all of that rate and latency.
     """
-    for lost in failed:
-        names = _references_at(rates, lost.rate_per_s)
+    for block in failed:
+        names = _references_at(rates, block.rate_per_s)
         for key, own in found.items():
-            config, *place = key
-            asked = (
-                lost.config in ("plain", config)
-                and place[0] in names
-                and place[1:] == [lost.rate_per_s, lost.metric]
-            )
-            if asked and (own.estimate.point is not None or own.lost):
-                subject = "" if lost.config == config else lost.config
-                estimate = unavailable(lost.reason, own.estimate.n, subject)
+            config, name, *place = key
+            asked = block.config in ("plain", config) and name in names
+            if (
+                asked
+                and place == [block.rate_per_s, block.metric]
+                and (own.estimate.point is not None or own.cell_missing)
+            ):
+                subject = "" if block.config == config else block.config
+                estimate = unavailable(block.reason, own.estimate.n, subject)
                 found = found | {key: replace(own, estimate=estimate, n_blocks=1)}
     return found
 
@@ -158,13 +159,13 @@ def _references_at(rates: ReferenceRatesFile | None, rate_per_s: float) -> list[
 def _over_blocks(
     entry: Repeats, row: BlockTax, estimate: Estimate, averaged: Estimate | None, estimates: Estimates
 ) -> Tax | None:
-    """None where no cell of a block says what shape it has, and of a latency that no tax is stated in."""
+    """Return the tax over blocks; None where no cell of a block says what shape it has, and of a latency that
+    no tax is stated in."""
     metric = next((m for m in LATENCY_METRICS if m == entry.metric), None)
     if metric is None:
         return None
     sides: dict[Side, tuple[str, ...]] = {"own": (row.config,), "plain": ("plain", PLAIN_AGAIN)}
     shape = headline_shape(estimates)
-    name, q = LATENCY_METRICS[metric]
     measured = {
         side: [
             own
@@ -177,12 +178,8 @@ def _over_blocks(
     }
     if not measured["own"]:
         return None
-    overloaded = tuple(
-        side
-        for side, own in measured.items()
-        if any(queued(c.cell) for c in own)
-    )  # fmt: skip
-    counts = {side: sum(c.latency(name, q).n for c in own) for side, own in measured.items()}
+    place = LATENCY_METRICS[metric]
+    counts = {side: sum(c.latency(*place).n for c in own) for side, own in measured.items()}
     tax = Tax(
         config=row.config,
         reference=entry.reference,
@@ -192,7 +189,7 @@ def _over_blocks(
         estimate=estimate,
         n=counts["own"],
         n_plain=counts["plain"],
-        overloaded=overloaded,
+        overloaded=tuple(side for side, own in measured.items() if any(queued(c.cell) for c in own)),
         n_blocks=row.n,
     )
     if averaged is not None:
@@ -202,5 +199,5 @@ def _over_blocks(
 
 
 def main_at(chosen: Sequence[Tax], reference: Reference, metric: Metric) -> dict[str, Tax]:
-    """Configuration -> its tax there."""
+    """Return configuration -> its tax there."""
     return {t.config: t for t in chosen if (t.reference, t.metric) == (reference, metric)}

@@ -12,7 +12,7 @@ from connector_tax.read.stats.taxes import LATENCIES, relative
 def observer_effect(
     estimates: Estimates, confidence: float, no_tax: Mapping[str, str]
 ) -> list[ObserverEffect]:
-    """Rows of ``observer_effect`` in ``aggregate.json``, one per configuration and latency.
+    """Return ``observer_effect`` of ``aggregate.json``, a row per configuration and latency.
 
     ``effect``: recorded / unrecorded - 1; ``tax`` and ``tax_unrecorded``: against plain measured in the same
     way.
@@ -23,8 +23,8 @@ def observer_effect(
     pairs = {}
     for (config, phase, _), off in estimates.items():
         if off.cell.spec.recorded is False:
-            on = next((e for k, e in estimates.items() if k[:2] == (config, phase) and _twins(e, off)), None)
-            if on is not None:
+            launch = (e for k, e in estimates.items() if k[:2] == (config, phase))
+            if (on := next((e for e in launch if _same_load(e, off)), None)) is not None:
                 pairs[config] = on, off
     plain = pairs.get("plain", (None, None))
     return [
@@ -43,7 +43,7 @@ def observer_effect(
     ]
 
 
-def _twins(on: CellEstimates, off: CellEstimates) -> bool:
+def _same_load(on: CellEstimates, off: CellEstimates) -> bool:
     one, other = on.cell.spec, off.cell.spec
     same = (one.rate_per_s, one.shape, one.sessions) == (other.rate_per_s, other.shape, other.sessions)
     return same and one.recorded is not False
@@ -56,7 +56,7 @@ def _tax(
     no_tax: Mapping[str, str],
     confidence: float,
 ) -> Quantity | None:
-    """None of plain itself, and without it."""
+    """Return the tax; None of plain itself, and without it."""
     if plain is None or own.cell.config == "plain":
         return None
     found = _relative(metric, own, plain)

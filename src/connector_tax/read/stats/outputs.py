@@ -1,4 +1,4 @@
-"""Do a configuration's answers agree with plain's? The accuracy pass of every launch, compared."""
+"""The accuracy pass of every launch against plain's: whether a configuration answers as plain does."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ PLAINS = ("plain", PLAIN_AGAIN)
 
 
 def compare_outputs(data: CampaignData) -> list[Outputs]:
-    """One row per launch that ran the pass, against plain's first launch.
+    """Return a row per launch that ran the pass, against plain's first launch.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs,
     but only where launches of plain do among themselves), ``failed`` (a prompt was not answered, by it or by
@@ -35,8 +35,8 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
-    """Configuration -> why its latencies are no tax: a launch of it answers otherwise than plain, which
-    computes something else."""
+    """Return configuration -> why its latencies are no tax: a launch of it answers otherwise than plain, so
+    it computes something else."""
     return {
         row.config: "answers_differ" for row in rows if row.verdict == "differs" and row.config not in PLAINS
     }
@@ -45,15 +45,13 @@ def other_computations(rows: list[Outputs]) -> dict[str, str]:
 def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
     answers = run.outputs or []
     different = _different(reference, answers)
-    # Of a prompt that plain's first launch did not answer nobody can say that an answer differs.
+    # Nothing differs from an answer that plain's first launch did not give.
     failed = sum("error" in a or "error" in b for a, b in zip(reference, answers, strict=False))
     first = min(different, default=None)
-    verdict: OutputsVerdict
+    verdict: OutputsVerdict = "same"
     if failed or len(answers) != len(reference):
         verdict = "failed"
-    elif not different:
-        verdict = "same"
-    else:
+    elif different:
         verdict = "not repeatable" if different <= unstable else "differs"
     return Outputs(
         config=run.folder.connector_id,
@@ -69,12 +67,12 @@ def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
 
 
 def _different(reference: Answers, other: Answers) -> set[int]:
-    """Prompts whose answers are not the same; one that failed in either is among them."""
+    """Return the prompts whose answers are not the same; one that failed in either is among them."""
     return {k for k, (a, b) in enumerate(zip(reference, other, strict=False)) if a != b or "error" in a}
 
 
 def _position(reference: Output, other: Output) -> int | None:
-    """Index of the first token that differs; None where there are no token ids to compare."""
+    """Return the index of the first token that differs; None where there are no token ids to compare."""
     expected, found = reference.get("token_ids"), other.get("token_ids")
     if expected is None or found is None:
         return None

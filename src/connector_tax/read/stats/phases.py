@@ -1,4 +1,4 @@
-"""TTFT with the phase of arrival averaged out, from step records; it stands beside TTFT as measured.
+"""TTFT with the phase of arrival averaged out, from step records; it is shown beside TTFT as measured.
 
 A request waits for the engine's next look at its queue, which begins the next step. Behind Poisson arrivals
 it came at any time since the look before with equal chance, whatever the engine does. So it counts with every
@@ -83,16 +83,16 @@ def sent(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) 
     rows = [
         (
             r.t_send_ns or r.t_sched_ns,
-            (r.t_send_ns or r.t_sched_ns) - r.t_sched_ns,
-            r.t_first_token_ns if r.ttft_ns is not None and r.t_first_token_ns else 0,
+            r.t_sched_ns,
+            (r.t_first_token_ns or 0) if r.ttft_ns is not None else 0,
             r.prompt_tokens or 0,
-            window.window_start_ns <= r.t_sched_ns < window.t_stop_ns
-            and (r.ttft_ns is not None or r.status != "ok"),
+            r.ttft_ns is not None or r.status != "ok",
         )
         for r in requests
     ]
-    send_ns, late_ns, first_ns, prompt_tokens, counts = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return Sent(send_ns, late_ns, first_ns, prompt_tokens, counts.astype(np.bool_))
+    send_ns, due_ns, first_ns, prompt_tokens, known = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    inside = (window.window_start_ns <= due_ns) & (due_ns < window.t_stop_ns)
+    return Sent(send_ns, send_ns - due_ns, first_ns, prompt_tokens, inside & (known > 0))
 
 
 def averaged(requests: Sent, steps: Rows) -> Averaged | str:

@@ -14,13 +14,13 @@ from connector_tax.read.ingest import CampaignData
 # Of the config: names and words, what has a place of its own in ``provenance``, and what the analysis does
 # with the numbers.
 ELSEWHERE = ("campaign", "seed", "connectors", "engine", "analysis")
-# Of an engine and of a connector: what goes into the hash of each of their cells (``launch_spec``).
+# The fields of an engine and of a connector that go into the hash of their cells (``launch_spec``).
 ENGINE = ("served_model_name", "extra_args", "env", "model_file", "model_sha256", "step_timing", "pin_cpus")
 CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 
 
 def provenance(data: CampaignData) -> Provenance:
-    """``provenance`` in ``aggregate.json``: of the newest cell, and of the campaign."""
+    """Return ``provenance`` of ``aggregate.json``, from the newest cell and the campaign."""
     config = data.config
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
@@ -56,7 +56,7 @@ def provenance(data: CampaignData) -> Provenance:
 
 
 def _order(data: CampaignData) -> dict[str, tuple[str, ...]]:
-    """Of each phase as it was measured, then as drawn: a sitting begins with plain."""
+    """Return the order of each phase as it was measured, then as drawn: a sitting begins with plain."""
     begun_ns: dict[tuple[str, str], int] = {}
     for cell in data.cells():
         run = (cell.phase, cell.config)
@@ -68,7 +68,7 @@ def _order(data: CampaignData) -> dict[str, tuple[str, ...]]:
 
 
 def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
-    """Which phases were measured on which card; empty where one engine ran at a time."""
+    """Return which phases were measured on which card; empty where one engine ran at a time."""
     ran = [(c.document.engine.place, c.phase) for c in data.cells() if c.document.engine.has_slot]
     return {
         card: tuple(p for p in data.document.order if (card, p) in ran)
@@ -77,7 +77,7 @@ def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
 
 
 def _at_once(data: CampaignData) -> int:
-    """Places whose engines were asked at the same time, at most."""
+    """Return how many places had engines that were asked at the same time, at most."""
     edges = []
     for cell in data.cells():
         window, engine = cell.window, cell.document.engine
@@ -93,7 +93,7 @@ def _at_once(data: CampaignData) -> int:
 
 
 def settings_of(config: Foreign) -> Foreign:
-    """By their names in the config, whichever there are, so that two campaigns can be compared by name.
+    """Return settings by their names in the config, so that two campaigns can be compared by name.
 
     Args:
         config: of ``campaign.json``.

@@ -1,10 +1,10 @@
-"""What was put in beside what was found: the taxes that a model gives, and the burns of test connectors on a
-virtual GPU.
+"""Injected taxes beside measured ones: those of a cost model, and the delays of test connectors on a virtual
+GPU.
 
-A test connector (``launch/plugins/burning_connector.py``) burns so many microseconds in
-``build_connector_meta``, which vLLM's scheduler calls once in every step. Found is the difference from the
-one that burns nothing, block by block of launches. docs/virtual-gpu.md says why a number grows by the burn,
-and of which numbers that does not follow.
+A test connector (``launch/plugins/burning_connector.py``) spends so many microseconds in
+``build_connector_meta``, which vLLM's scheduler calls once in every step. Measured is the difference from the
+one that spends none, block by block of launches. docs/virtual-gpu.md says which numbers grow by the delay,
+and which do not.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,13 +25,13 @@ from connector_tax.read.stats.launches import MIN_BLOCKS, headline_shape, is_hea
 from connector_tax.read.stats.taxes import Tax
 
 
-def put_in(
+def injected_taxes(
     found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
 ) -> PutIn | None:
-    """Of the taxes that stand at the reference rates; None where nothing was put in that is known."""
+    """Compare the main taxes at the reference rates with the model's; None where no injected tax is known."""
     if found is None or rates is None:
         return None
-    standing = {row.place: row for row in (t.row(confidence) for t in chosen)}
+    main = {row.place: row for row in (t.row(confidence) for t in chosen)}
     rows = [
         PutInRow(
             config=tax.config,
@@ -41,7 +41,7 @@ def put_in(
             tax=tax.tax,
             held=_held(
                 tax.tax,
-                standing.get((tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)),
+                main.get((tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)),
             ),
         )
         for tax in found.taxes
@@ -52,7 +52,8 @@ def put_in(
 
 
 def _held(number: float | None, found: Ends | None) -> bool | None:
-    """Whether the interval holds it; None where either is missing, or an end of the interval is open."""
+    """Return whether the interval holds it; None where either is missing, or an end of the interval is
+    open."""
     if number is None or found is None or found.low is None or found.high is None:
         return None
     return found.low <= number <= found.high
@@ -69,73 +70,73 @@ METRICS: dict[BurnMetric, tuple[Callable[[CellEstimates], Estimate], float]] = {
 # Codes of why nothing follows from a burn.
 FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 
-# Of one block: a test connector's cell and that of the one that burns nothing.
+# A test connector's cell in one block, and that of the one without a delay.
 Pair = tuple[CellEstimates, CellEstimates]
 
 
-def burns(
+def injected_delays(
     config: CampaignConfig, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
-    """None where no burn is known: on another engine, without test connectors, and without one that burns
-    nothing."""
-    known = known_burns_us(config)
+    """Compare the test connectors' delays with what was measured; None on another engine, without test
+    connectors, and without one that has no delay."""
+    known = known_delays_us(config)
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
         return None
     rows = []
     for reference, rate in rates.apart():
         cells = {c: _blocks(estimates, c, rate) for c in known}
-        for config_id, burn_us in known.items():
+        for config_id, delay_us in known.items():
             if config_id == base:
                 continue
             blocks = sorted(cells[config_id].keys() & cells[base].keys(), key=phase_place)
             pairs = [(cells[config_id][b], cells[base][b]) for b in blocks]
             reasons = _why_nothing_follows(config, (config_id, base), pairs)
             for metric in METRICS:
-                put_in_us = None if metric in reasons else burn_us
+                injected_us = None if metric in reasons else delay_us
                 found = _found(metric, pairs, confidence)
-                rows.append(
-                    BurnRow(
-                        config=config_id,
-                        metric=metric,
-                        reference=reference,
-                        rate_per_s=rate,
-                        put_in_us=put_in_us,
-                        reason=reasons.get(metric),
-                        found=found,
-                        held=_held(put_in_us, found),
-                    )
+                row = BurnRow(
+                    config=config_id,
+                    metric=metric,
+                    reference=reference,
+                    rate_per_s=rate,
+                    put_in_us=injected_us,
+                    reason=reasons.get(metric),
+                    found=found,
+                    held=_held(injected_us, found),
                 )
-    told = [row.held for row in rows if row.held is not None]
-    return Burns(base=base, asked=len(told), held=sum(told), rows=tuple(rows))
+                rows.append(row)
+    held = [row.held for row in rows if row.held is not None]
+    return Burns(base=base, asked=len(held), held=sum(held), rows=tuple(rows))
 
 
-def known_burns_us(config: CampaignConfig) -> dict[str, float]:
-    """Test connector -> what it burns in every step; of a virtual GPU alone, and of those that burn nothing
-    else."""
+def known_delays_us(config: CampaignConfig) -> dict[str, float]:
+    """Return test connector -> its delay in every step, on a virtual GPU alone, of those that have no other
+    delay."""
     if config.engine.kind != "virtual_gpu":
         return {}
     found = {}
     for connector in config.connectors:
         transfer = connector.kv_transfer_config or {}
         if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
-            told = {k: v for k, v in (transfer.get("kv_connector_extra_config") or {}).items() if v != 0}
-            burn_us = told.get("burn_us", {}).get("build_connector_meta")
-            alone = told == {"burn_us": {"build_connector_meta": burn_us}}
+            extra = {k: v for k, v in (transfer.get("kv_connector_extra_config") or {}).items() if v != 0}
+            burn_us = extra.get("burn_us", {}).get("build_connector_meta")
+            alone = extra == {"burn_us": {"build_connector_meta": burn_us}}
             if alone and isinstance(burn_us, int | float) and burn_us >= 0:
                 found[connector.id] = burn_us
     return found
 
 
 def _synchronous(config: CampaignConfig, connector_id: str) -> bool:
-    """Whether its launches are told so, and no argument that is appended verbatim may say otherwise."""
+    """Return whether its launches are synchronous, and no argument that is appended verbatim may change
+    that."""
     engine = config.engine
     appended = [*engine.extra_args, *config.connector(connector_id).extra_args]
     return engine.args.get("async_scheduling") is False and not any("async" in a for a in appended)
 
 
 def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellEstimates]:
-    """Its cells of Phase A's load, one of each block of launches."""
+    """Return its cells of Phase A's load, one of each block of launches."""
     shape = headline_shape(estimates)
     return {
         phase: own
@@ -149,8 +150,8 @@ def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellE
 def _why_nothing_follows(
     config: CampaignConfig, configs: Collection[str], pairs: Sequence[Pair]
 ) -> dict[BurnMetric, str]:
-    """Return the numbers of which nothing follows, and why: none where no request of any cell was sent before
-    the one before it had ended."""
+    """Return the numbers for which nothing follows from the delay, and why: of steps and TPOT it follows
+    where no request of any cell was sent before the one before it had ended."""
     reasons: dict[BurnMetric, str] = {"ttft_p90_us": FIRST_TOKEN}
     steps: tuple[BurnMetric, ...] = ("step_p50_us", "tpot_p50_us", "tpot_p90_us")
     if not all(_synchronous(config, c) for c in configs):
@@ -160,20 +161,20 @@ def _why_nothing_follows(
 
 
 def _alone(requests: Collection[RequestRecord]) -> bool:
-    """Whether each had ended, well or not, before the next one was sent."""
+    """Return whether each had ended, well or not, before the next one was sent."""
     sent = [(r.t_send_ns, r.t_end_ns) for r in requests if r.t_send_ns is not None]
     sent.sort(key=itemgetter(0))
     return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
 
 
 def _found(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
-    """The mean difference over blocks; Student's t. None where a cell that counts has no number: the others
-    would flatter it."""
+    """Return the mean difference over blocks, with Student's t; unavailable where a cell that counts has no
+    number, since the others would flatter it."""
     estimate, scale = METRICS[metric]
     found = [(estimate(own), estimate(base)) for own, base in pairs]
-    lost = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]
-    if lost or len(pairs) < MIN_BLOCKS:
-        return unavailable([*lost, "few_blocks"][0], len(pairs)).quantity(confidence)
+    missing = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]
+    if missing or len(pairs) < MIN_BLOCKS:
+        return unavailable([*missing, "few_blocks"][0], len(pairs)).quantity(confidence)
     own, base = np.array([[e.point for e in pair] for pair in found], dtype=np.float64).T * scale
     point, low, high = mean_interval(own - base, confidence)
     return Quantity(point=point, low=low, high=high, n=len(pairs))

@@ -95,28 +95,26 @@ def rate_point(cell: CellData) -> RatePoint:
 
 
 def queued(cell: CellData) -> bool:
-    """Whether a tax of this cell holds queueing: requests waited, or the cell ended behind a growing queue.
+    """Return whether a tax of this cell holds queueing: requests waited, or the cell ended behind a growing
+    queue.
 
     Throughput a little below the rate does not say so: answers that take as long as a third of the window are
     still piling up when it begins, and their completions are missing at its start. It counts where the
     engine's queue is not known, and where more is missing than that explains.
     """
     criteria = overload_criteria(cell)
-    waited = criteria.waiting
-    if cell.window.overloaded or waited or criteria.throughput is None:
-        return cell.window.overloaded or bool(waited)
-    return criteria.throughput and (waited is None or rate_point(cell).throughput_ratio < PILING_UP)
+    if cell.window.overloaded or criteria.waiting:
+        return True
+    piling_up = MIN_THROUGHPUT_RATIO if criteria.waiting is None else PILING_UP
+    return criteria.throughput is not None and rate_point(cell).throughput_ratio < piling_up
 
 
 def overload_criteria(cell: CellData) -> SaturationCriteria:
-    """The criteria that a cell can be judged by on its own, without one at half its rate."""
+    """Judge a cell by the criteria that need none at half its rate."""
     waiting = cell.samples.waiting_p50
     # Requests of conversations and of closed loops have no rate of their own to fall behind.
-    behind = (
-        None
-        if cell.spec.sessions or not cell.spec.rate_per_s
-        else rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO
-    )
+    has_rate = cell.spec.rate_per_s and not cell.spec.sessions
+    behind = rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO if has_rate else None
     return SaturationCriteria(throughput=behind, waiting=None if waiting is None else waiting > MAX_WAITING)
 
 
@@ -144,7 +142,7 @@ def judge_saturation(points: list[RatePoint]) -> Saturation:
         )
     saturated = [r for r in criteria if criteria[r].fired]
     first = min(saturated, default=None)
-    later = () if first is None else tuple(r for r in criteria if r > first and r not in saturated)
+    later = tuple(r for r in criteria if first is not None and r > first and r not in saturated)
     return Saturation(criteria, numbers, first, later)
 
 
@@ -157,14 +155,13 @@ def _growth(point: RatePoint, half: RatePoint | None) -> tuple[float | None, boo
     return growth, growth > MAX_TTFT_GROWTH
 
 
-# Of the lowest rate. Below it a configuration does not serve at all, and is left out of `participating`.
+# A configuration that completes less of the lowest rate does not serve, and has no say in the rates.
 LOWEST_SERVED = 0.5
 
 
 def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
-    """Every configuration with usable Phase A cells: those that the campaign lists in its order, then plain's
-    second launches and what was listed once, whose cells are judged alike and from which no reference rate
-    follows.
+    """Judge every configuration with usable Phase A cells: those that the campaign lists in its order, then
+    plain's second launches and what was listed once, from which no reference rate follows.
     """
     return {
         config: judge_saturation([rate_point(cell) for cell in cells])
@@ -181,13 +178,13 @@ def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
 
 
 def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> ReferenceRatesFile:
-    """``reference_rates.json``; no time of writing, so the same input gives the same bytes.
+    """Choose ``reference_rates.json``; it has no time of writing, so the same input gives the same bytes.
 
-    Over the configurations that completed Phase A: one that failed there has no say in the rates of the
-    others. ``ref_safe`` is the highest rate below every configuration's saturation rate, ``ref_load`` the
-    highest at which plain is not saturated, whatever fired below it; ``non_monotonic_load`` says where
-    something did. Where there is none, plain's lowest measured rate stands in and ``fallback_lowest_rate``
-    says so. ``shapes`` and ``load_shapes`` hold the rate of each shape of Phases B and B'.
+    A configuration that failed in Phase A has no say in the rates of the others. ``ref_safe`` is the highest
+    rate below every configuration's saturation rate, ``ref_load`` the highest at which plain is not
+    saturated, whatever fired below it; ``non_monotonic_load`` says where something did. Where there is none,
+    plain's lowest measured rate takes its place and ``fallback_lowest_rate`` says so. ``shapes`` and
+    ``load_shapes`` hold the rate of each shape of Phases B and B'.
 
     Args:
         shapes: whether those are wanted; they take the step records of Phase A where there are any.
@@ -211,7 +208,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     plain = by_config["plain"]
     rates = sorted(plain.criteria)
     flags: list[str] = []
-    limit = min((s.saturation_rate_per_s or float("inf") for s in by_config.values()), default=float("inf"))
+    limit = min(s.saturation_rate_per_s or float("inf") for s in by_config.values())
     # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit
     # leaves them out.
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
@@ -237,7 +234,8 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
 
 
 def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
-    """Whether a configuration serves half of Phase A's lowest rate at the lowest of its own that counts.
+    """Return whether a configuration serves half of Phase A's lowest rate at the lowest of its own that
+    counts.
 
     One that hangs would set everybody's rates; one that lost its lower cells is not known to hang.
     """
@@ -247,7 +245,7 @@ def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
 
 
 def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
-    """``found`` with ``shapes`` and ``load_shapes``."""
+    """Return ``found`` with ``shapes`` and ``load_shapes``."""
     config, own = data.config, data.config.phase_a_shape
     capacities = {
         c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating
@@ -272,11 +270,11 @@ def shape_rates(
     capacities: Mapping[str, Capacity],
     most: float = HOLDS_BELOW,
 ) -> dict[str, ShapeRate]:
-    """Shape -> its rate and why.
+    """Return shape -> its rate and why.
 
-    The reference rate where every configuration holds the shape there, else the highest power-of-two fraction
-    of it that uses no more of plain's capacity at that shape than the reference rate uses at Phase A's, and
-    that every configuration holds.
+    It is the reference rate where every configuration holds the shape there, else the highest power-of-two
+    fraction of it that uses no more of plain's capacity at that shape than the reference rate uses at Phase
+    A's, and that every configuration holds.
 
     Args:
         most: the share of its capacity up to which a configuration holds a shape.
@@ -288,15 +286,14 @@ def shape_rates(
     found = {}
     for shape in shapes:
         uses = {c: _use(reference_per_s, capacity, shape) for c, capacity in capacities.items()}
-        beyond = [c for c, use in uses.items() if use is not None and use > most]
-        rate = reference_per_s
-        if shape != own and beyond:
-            rate = reference_per_s * held_fraction(uses, min(most, allowed or most), most)
+        beyond = tuple(c for c, use in uses.items() if shape != own and use is not None and use > most)
+        fraction = held_fraction(uses, min(most, allowed or most), most) if beyond else 1.0
+        rate = reference_per_s * fraction
         found[str(shape)] = ShapeRate(
             rate_per_s=rate,
             plain_use=_use(rate, plain, shape),
             plain_use_at_reference=uses["plain"],
-            not_held_by=tuple(beyond) if shape != own else (),
+            not_held_by=beyond,
             known_from=plain.by,
         )
     return found
@@ -310,8 +307,8 @@ def load_rates(
     plain: Capacity,
     most: float = HOLDS_BELOW,
 ) -> dict[str, ShapeRate]:
-    """Shape -> its rate in Phase B'. At ref_load connectors may be saturated; it is plain that has to hold
-    it."""
+    """Return shape -> its rate in Phase B'. At ref_load connectors may be saturated; it is plain that has to
+    hold it."""
     found = {}
     for shape in shapes:
         safe_per_s = safe[str(shape)].rate_per_s or reference_per_s
@@ -331,6 +328,6 @@ def load_rates(
 
 
 def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:
-    """Share of the capacity; None where that is not known."""
+    """Return the share of the capacity; None where that is not known."""
     most_per_s = capacity.per_s(shape)
     return None if most_per_s is None else rate_per_s / most_per_s

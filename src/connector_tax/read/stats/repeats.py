@@ -12,14 +12,14 @@ an interval.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
+from itertools import product
 
 import numpy as np
 from msgspec.structs import asdict
 from scipy import special
 
 from connector_tax.base.documents.aggregate import (
-    AnyLatencyMetric,
     Blocks,
     BlockTax,
     Bounds,
@@ -41,9 +41,9 @@ from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import (
     at_equal_speed,
-    bounds_of,
     equal_speed,
     host_changes,
+    mean_over_blocks,
     speed_slope,
     weighted_slope,
 )
@@ -64,14 +64,14 @@ from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric, Tax
 
 POWER = 0.8
 BLOCKS = (3, 5, 10, 20)
-# Of a change of a latency: beyond it the number is none that anybody could use.
+# The largest change of a latency, on the log scale, that is of any use.
 MOST_LOG = math.log(1e6)
 
 
 def smallest_detectable(
     standard_error: float, *, freedom: int | None = None, confidence: float = 0.95, power: float = POWER
 ) -> float:
-    """How far from zero the truth must lie for its two-sided interval to exclude zero with ``power``.
+    """Return how far from zero the truth must lie for its two-sided interval to exclude zero with ``power``.
 
     Args:
         standard_error: of the estimate, on the scale on which it is near normal.
@@ -96,8 +96,8 @@ def smallest_detectable(
 
 
 def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> Bounds | None:
-    """The tax that ``blocks`` blocks find with ``POWER``, as a ratio; ``low`` and ``high`` are the ends of an
-    interval of ``confidence``.
+    """Return the tax that ``blocks`` blocks find with ``POWER``, as a ratio, with an interval of
+    ``confidence``.
 
     The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is
     taken for. ``point`` is as often above the truth as below it, which the deviation itself is not.
@@ -121,7 +121,7 @@ def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) 
 
 
 def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float) -> list[Power]:
-    """``power`` in ``aggregate.json``: of each main tax at ref_safe, what would have been found.
+    """Return ``power`` of ``aggregate.json``: the smallest tax that each measurement at ref_safe would find.
 
     ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where
     blocks were launched.
@@ -138,56 +138,34 @@ def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float)
     found = []
     for tax in taxes:
         metric = next((m for m in LATENCY_METRICS if m == tax.metric), None)
-        if tax.reference != "ref_safe" or metric is None:
-            continue
-        error = _log_error(tax.estimate)
-        own = spread.get((tax.config, metric))
-        found.append(
-            Power(
-                config=tax.config,
-                metric=metric,
-                power=POWER,
-                one_launch=None
-                if error is None
-                else math.expm1(smallest_detectable(error, confidence=confidence)),
-                by_blocks=None
-                if own is None
-                else {str(n): found_by_blocks(*own, n, confidence) for n in BLOCKS},
+        if tax.reference == "ref_safe" and metric is not None:
+            own = spread.get((tax.config, metric))
+            by_blocks = {str(n): found_by_blocks(*own, n, confidence) for n in BLOCKS} if own else None
+            one = _found_by_one_launch(tax.estimate, confidence)
+            found.append(
+                Power(config=tax.config, metric=metric, power=POWER, one_launch=one, by_blocks=by_blocks)
             )
-        )
     return found
 
 
-def _log_error(tax: Estimate) -> float | None:
-    """Standard deviation of the log ratio over resamples; None where some are not finite."""
+def _found_by_one_launch(tax: Estimate, confidence: float) -> float | None:
+    """Return the tax that one launch finds with ``POWER``; None where some resamples are not finite."""
     ratios = 1 + tax.replicates
     if tax.point is None or ratios.size < 2 or not (np.isfinite(ratios) & (ratios > 0)).all():
         return None
-    return float(np.log(ratios).std(ddof=1))
+    return math.expm1(smallest_detectable(float(np.log(ratios).std(ddof=1)), confidence=confidence))
 
 
-def found_four_times_in_five(launches: Launches, blocks: list[str], confidence: float) -> Bounds | None:
-    """The tax that as many blocks find with 80 % power, if launches of a connector differ as those of plain
-    do; see ``found_by_blocks``.
+def _between_launches(differences: Floats, within: float | None, confidence: float) -> Bounds | None:
+    """Return the standard deviation of one launch's log percentile beyond what its own requests leave open,
+    with the chi-square interval of its variance; None where the latter is not known.
 
-    A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of
-    plain against plain.
+    Args:
+        differences: of plain's two launches in each block, shape (blocks,).
+        within: the deviation that requests leave open.
     """
-    sd = math.sqrt(0.75) * float(log_ratios(launches, blocks, PLAIN_AGAIN).std(ddof=1))
-    return found_by_blocks(sd, len(blocks), len(blocks), confidence)
-
-
-def between_launches(launches: Launches, blocks: list[str], confidence: float) -> Bounds | None:
-    """Standard deviation of one launch's log percentile beyond what its own requests leave open; None where
-    the latter is not known.
-
-    Of the difference of plain's two launches in each block; the interval is the chi-square one of its
-    variance.
-    """
-    within = within_launches(launches, blocks)
     if within is None:
         return None
-    differences = log_ratios(launches, blocks, PLAIN_AGAIN)
     freedom = differences.size - 1
     variance = float(differences.var(ddof=1))
     tail = (1 - confidence) / 2
@@ -197,17 +175,15 @@ def between_launches(launches: Launches, blocks: list[str], confidence: float) -
     return Bounds(point=point, low=low, high=high)
 
 
-def within_launches(launches: Launches, blocks: list[str]) -> float | None:
-    """Root mean square over plain's launches; None where one is not known."""
-    within = [x.within_sd for x in plains(launches, blocks)]
-    if any(math.isnan(w) for w in within):
-        return None
-    return math.sqrt(float(np.mean(np.square(within))))
+def _within_launches(launches: Launches, blocks: list[str]) -> float | None:
+    """Return the root mean square over plain's launches; None where one is not known."""
+    within = math.sqrt(float(np.mean(np.square([x.within_sd for x in plains(launches, blocks)]))))
+    return None if math.isnan(within) else within
 
 
 def drift(launches: Launches, blocks: list[str], confidence: float) -> Drift | None:
-    """How much plain's percentile changed from its first launch to its last, on a straight line; None where
-    there is none that says so."""
+    """Return how much plain's percentile changed from its first launch to its last, on a straight line; None
+    where there is none that says so."""
     points = [(x.block, x.start_h, x.log_latency) for x in plains(launches, blocks)]
     line = line_through_blocks(points, confidence)
     if line is None or max(abs(line.low), abs(line.high)) > MOST_LOG:
@@ -223,32 +199,27 @@ def repeats(
     estimates: Estimates,
     rates: ReferenceRatesFile | None,
     confidence: float,
-    no_ttft: frozenset[str] = frozenset(),
-    metrics: Iterable[AnyLatencyMetric] = tuple(LATENCY_METRICS),
-    without: frozenset[str] = frozenset(),
+    no_ttft: Collection[str],
+    no_tax: Collection[str],
 ) -> list[Repeats]:
-    """``repeats`` in ``aggregate.json``: one entry per reference rate and latency; none without enough
+    """Return ``repeats`` of ``aggregate.json``: one entry per reference rate and latency; none without enough
     blocks, or where plain failed in one.
 
     Args:
         no_ttft: configurations whose TTFT is no tax.
-        metrics: of ``taxes.LATENCIES``.
-        without: those of which no latency is.
+        no_tax: configurations of which no latency is one.
     """
     found = []
-    for reference, rate in rates_of_blocks(rates):
-        for metric in metrics:
-            launches = launches_at(estimates, rate, metric)
-            no_tax = without | no_ttft if metric.startswith("ttft") else without
-            launches = {key: x for key, x in launches.items() if x.config not in no_tax}
-            said = summarise(launches, confidence)
-            if said is not None:
-                found.append(Repeats(reference=reference, rate_per_s=rate, metric=metric, **asdict(said)))
+    for (reference, rate), metric in product(rates_of_blocks(rates), LATENCY_METRICS):
+        without = {*no_tax, *(no_ttft if metric == "ttft_p90" else ())}
+        blocks = summarise(launches_at(estimates, rate, metric, without), confidence)
+        if blocks is not None:
+            found.append(Repeats(reference=reference, rate_per_s=rate, metric=metric, **asdict(blocks)))
     return found
 
 
 def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float) -> list[HostDrift]:
-    """``host_drift`` in ``aggregate.json``: per reference rate, what changed of the host over plain's
+    """Return ``host_drift`` of ``aggregate.json``: per reference rate, what changed of the host over plain's
     launches.
 
     They are both launches of each block in which both have a cell that counts, whether it has the percentiles
@@ -268,7 +239,7 @@ def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidenc
 
 
 def rates_of_blocks(rates: ReferenceRatesFile | None) -> list[tuple[Reference, float]]:
-    """(reference, its rate); one of them where both are the same."""
+    """Return (reference, its rate); one of them where both are the same."""
     return [] if rates is None else rates.apart()
 
 
@@ -281,10 +252,10 @@ def headline_taxes(
     reference: Reference = "ref_safe",
     *,
     equal_speed: bool = False,
-    without: frozenset[str] = frozenset(),
+    without: Collection[str] = (),
 ) -> dict[str, Estimate]:
-    """Taxes at a reference rate with draws of their joint distribution (multivariate t), for what is asked of
-    several at once.
+    """Return taxes at a reference rate with draws of their joint distribution (multivariate t), for numbers
+    that are made of several taxes.
 
     Args:
         equal_speed: those at equal speed of the host; none where it is not known.
@@ -292,19 +263,15 @@ def headline_taxes(
     """
     if rates is None:
         return {}
-    launches = launches_at(estimates, rates.per_s(reference), metric)
-    launches = {key: x for key, x in launches.items() if x.config not in without}
+    launches = launches_at(estimates, rates.per_s(reference), metric, without)
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
     # Log ratios of each block, and the error of their mean that every configuration shares.
     found = {c: (log_ratios(launches, own, c), 0.0) for c, own in members_of.items()}
     if equal_speed:
-        slope = speed_slope(launches, blocks, list(members_of))
-        held = (
-            {}
-            if slope is None
-            else {c: at_equal_speed(launches, own, c, slope) for c, own in members_of.items()}
-        )
+        if (slope := speed_slope(launches, blocks, list(members_of))) is None:
+            return {}
+        held = {c: at_equal_speed(launches, own, c, slope) for c, own in members_of.items()}
         found = {c: (own.log_ratios, own.shared_error) for c, own in held.items() if not own.damaged}
     if not found:
         return {}
@@ -317,10 +284,10 @@ def headline_taxes(
 def _drawn_jointly(
     table: Floats, configs: list[str], draws: int, rng: np.random.Generator, shared: Floats | None = None
 ) -> dict[str, Estimate]:
-    """Means of log ratios, shape (blocks, configurations), with draws from their multivariate t.
+    """Return the means of log ratios, shape (blocks, configurations), with draws from their multivariate t.
 
     Args:
-        table: NaN where a configuration lost a block; it keeps the others.
+        table: NaN where a configuration has no number in a block; it keeps the others.
         shared: an error of each mean beside that of its blocks, one and the same draw for all, shape
             (configurations,).
     """
@@ -344,10 +311,9 @@ def _drawn_jointly(
 
 
 def _covariance_of_means(table: Floats) -> Floats:
-    """Of the columns' means; two columns vary together in the blocks that both have.
+    """Return the covariance of the columns' means; two columns vary together in the blocks that both have.
 
-    Blocks that are lost may make of pairs what no table of numbers has; then the nearest that one can have is
-    taken.
+    Where blocks are missing the pairs may not make a covariance matrix; then the nearest one is taken.
     """
     there = ~np.isnan(table)
     n = there.sum(axis=0)
@@ -365,37 +331,34 @@ def _covariance_of_means(table: Floats) -> Floats:
     return nearest
 
 
-def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
-    """Student's t on the log scale, told as a ratio less one; shape (blocks,).
-
-    Args:
-        beside: a standard error of the mean that blocks do not show.
-    """
-    return bounds_of(log_mean(log_ratios, beside), confidence)
-
-
 def summarise(launches: Launches, confidence: float) -> Blocks | None:
-    """Taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None with
-    too few blocks.
+    """Return taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None
+    with too few blocks.
 
-    None, too, where requests of plain failed in a block: what the others say of plain would flatter it.
+    None, too, where requests of plain failed in a block: plain's other launches would flatter it.
     """
     blocks = complete_blocks(launches)
     if len(blocks) < MIN_BLOCKS or plain_failed(launches):
         return None
     own = own_blocks(launches, blocks)
-    again = mean_over_blocks(log_ratios(launches, blocks, PLAIN_AGAIN), confidence)
     adjusted = _drift_adjusted(launches, own, blocks, confidence)
     slope = speed_slope(launches, blocks, list(own))
-    between = between_launches(launches, blocks, confidence)
+    differences = log_ratios(launches, blocks, PLAIN_AGAIN)
+    again = mean_over_blocks(differences, confidence)
+    within = _within_launches(launches, blocks)
+    between = _between_launches(differences, within, confidence)
+    # A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of
+    # plain against plain, if launches of a connector differ as those of plain do.
+    sd = math.sqrt(0.75) * float(differences.std(ddof=1))
 
     def held(config: str, known: list[str]) -> EqualSpeed | None:
-        return (
-            None if slope is None else equal_speed(at_equal_speed(launches, known, config, slope), confidence)
-        )
+        """Return its tax at equal speed of the host; None where that is not known."""
+        if slope is None:
+            return None
+        return equal_speed(at_equal_speed(launches, known, config, slope), confidence)
 
     def tax(config: str, known: list[str]) -> BlockTax:
-        """Return it over the blocks in which it has a number."""
+        """Return its tax over the blocks in which it has a number."""
         ratios = log_ratios(launches, known, config)
         mean = mean_over_blocks(ratios, confidence)
         return BlockTax(
@@ -414,13 +377,13 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
         noise_floor=NoiseFloor(
             **asdict(again),
             half_width=(again.high - again.low) / 2,
-            found_4_of_5=found_four_times_in_five(launches, blocks, confidence),
+            found_4_of_5=found_by_blocks(sd, len(blocks), len(blocks), confidence),
             at_equal_host_speed=held(PLAIN_AGAIN, blocks),
         ),
         host_speed_slope=None if slope is None else slope.bounds(confidence),
         between_launch_sd=None if between is None else between.point,
         between_launches=between,
-        within_launch_sd=within_launches(launches, blocks),
+        within_launch_sd=within,
         requests=float(np.median([x.requests for x in plains(launches, blocks)])),
         drift=drift(launches, blocks, confidence),
         taxes=tuple(tax(config, known) for config, known in own.items()),
@@ -430,8 +393,8 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
 def _drift_adjusted(
     launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
 ) -> dict[str, Bounds]:
-    """Taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over blocks,
-    with the drift's own error.
+    """Return taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over
+    blocks, with the drift's own error.
 
     ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one
     configuration. Each configuration's interval is from its own blocks: waits of one that copies differ by a

@@ -23,7 +23,7 @@ from connector_tax.base.documents.aggregate import (
     TaxRow,
     TaxVerdict,
     Unit,
-    told,
+    effect_of,
 )
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.connector import ConnectorSpec
@@ -39,12 +39,12 @@ LATENCIES: dict[AnyLatencyMetric, tuple[Latency, float]] = {
     "tpot_p50": ("tpot_ms", 50.0),
     "tpot_p90": ("tpot_ms", 90.0),
 }
-# Of them, those that a campaign's taxes are stated in.
+# The latencies that a campaign's taxes are stated in.
 LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
     "ttft_p90": LATENCIES["ttft_p90"],
     "tpot_p90": LATENCIES["tpot_p90"],
 }
-# What stands beside ``ttft_p90`` and is no tax of its own.
+# Shown beside ``ttft_p90``; no tax of its own.
 AVERAGED = (phases.NAME, 90.0)
 LaunchMetric = AnyLatencyMetric | Literal["ttft_p90_phase_averaged"]
 # A connector's hooks, per step; plain has none.
@@ -55,7 +55,7 @@ NEITHER: AnyReference = "neither"
 
 
 @dataclass(frozen=True, slots=True)
-class LostCell:
+class MissingCell:
     """A planned cell of a run that began, without a number in the statistics.
 
     Attributes:
@@ -77,11 +77,11 @@ class Tax:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
         n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller
             of the two.
-        overloaded: which of the two sides did not keep up (``own``, ``plain``); such a tax holds queueing,
+        overloaded: which of the two sides was saturated (``own``, ``plain``); such a tax holds queueing,
             and a median step that has moved to another mixture of steps.
-        lost: whether it has no number since a cell, its own or plain's, is missing, damaged or invalid, or
-            its steps were not recorded: another launch may say what this one did not. A cell of which
-            requests failed, or that was overloaded, has said it.
+        cell_missing: whether it has no number since a cell, its own or plain's, is missing, damaged or
+            invalid, or its steps were not recorded, so that another launch may have one. A cell of which
+            requests failed, or that was overloaded, is not missing.
         phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks
             for it.
         n_blocks: over how many blocks of launches; 1 where one launch measured it. Over blocks the place is
@@ -97,14 +97,14 @@ class Tax:
     n: int
     n_plain: int
     overloaded: tuple[Side, ...] = ()
-    lost: bool = False
+    cell_missing: bool = False
     phase_averaged: Estimate | None = None
     averaged_blocks: int = 1
     n_blocks: int = 1
 
     @property
     def number(self) -> Estimate:
-        """With the n of its row, so that what is made of it counts the same requests."""
+        """The estimate with the n of its row, so that what is made of it counts the same requests."""
         return self.estimate if self.estimate.point is None else replace(self.estimate, n=self.n)
 
     def is_unlike(self, other: "Tax") -> bool:
@@ -113,8 +113,8 @@ class Tax:
         return known and (self.n_blocks == 1) != (other.n_blocks == 1)
 
     def like(self, other: "Tax") -> Estimate:
-        """This one's number, for one made of both; unavailable where one is of one launch and the other over
-        blocks."""
+        """Return this one's number, for one made of both; unavailable where one is of one launch and the
+        other over blocks."""
         return unavailable("unlike_launches", subject=self.config) if self.is_unlike(other) else self.number
 
     @property
@@ -134,9 +134,10 @@ class Tax:
         return "ratio" if self.metric in LATENCY_METRICS else "us"
 
     def row(self, confidence: float) -> TaxRow:
-        """Of ``taxes`` and ``main_taxes`` in ``aggregate.json``; of no phase over blocks."""
-        low, high = self.estimate.interval(confidence)
+        """Return its row in ``taxes`` and ``main_taxes`` of ``aggregate.json``; of no phase over blocks."""
+        quantity = msgspec.structs.asdict(self.estimate.quantity(confidence))
         return TaxRow(
+            **quantity | {"n": self.n},
             config=self.config,
             reference=self.reference,
             phase=self.phase if self.n_blocks == 1 else None,
@@ -147,13 +148,7 @@ class Tax:
             metric=self.metric,
             unit=self.unit,
             n_blocks=self.n_blocks,
-            point=self.estimate.point,
-            low=low,
-            high=high,
-            n=self.n,
             n_plain=self.n_plain,
-            reason=self.estimate.why_open(confidence),
-            subject=self.estimate.subject,
             overloaded=self.overloaded,
             verdict=verdict(self.estimate, confidence),
             phase_averaged=self._averaged(confidence),
@@ -167,12 +162,12 @@ class Tax:
 
 
 def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
-    """Of ``outcomes.told``, or ``unavailable``."""
-    return "unavailable" if estimate.point is None else told(*estimate.interval(confidence))
+    """Return what the interval says of zero, or ``unavailable``."""
+    return "unavailable" if estimate.point is None else effect_of(*estimate.interval(confidence))
 
 
 def no_ttft_tax(connectors: Iterable[ConnectorSpec]) -> dict[str, str]:
-    """Configuration -> why its TTFT is no tax, for those that fake cache hits."""
+    """Return configuration -> why its TTFT is no tax, for those that fake cache hits."""
     return {c.id: "ttft_excluded" for c in connectors if c.ttft_is_no_tax}
 
 
@@ -183,23 +178,20 @@ def taxes_of(
     no_ttft: str | None = None,
     no_tax: str | None = None,
 ) -> list[Tax]:
-    """Every tax of one cell; with a reason where it cannot be had.
+    """Return every tax of one cell; with a reason where it cannot be had.
 
     Args:
         no_ttft: why its TTFT is none; see ``no_ttft_tax``.
-        no_tax: why nothing of it is; see ``outputs.other_computations``.
+        no_tax: why no latency of it is one; see ``outputs.other_computations``.
     """
     sides: dict[Side, CellEstimates] = {"own": own, **({"plain": plain} if plain is not None else {})}
-    overloaded = tuple(name for name, side in sides.items() if queued(side.cell))
-    # Plain has no hooks, so a connector's are of its own cell alone.
-    overloaded_by = {m: tuple(side for side in overloaded if side == "own" or m != HOOKS) for m in METRICS}
-    found = {metric: _tax(metric, own, plain) for metric in METRICS}
-    if no_ttft is not None:
-        found["ttft_p90"] = unavailable(no_ttft, found["ttft_p90"].n)
-    if no_tax is not None:
-        found = {metric: unavailable(no_tax, estimate.n) for metric, estimate in found.items()}
-    return [
-        Tax(
+    overloaded = [name for name, side in sides.items() if queued(side.cell)]
+    found = []
+    for metric in METRICS:
+        estimate = _tax(metric, own, plain)
+        if (why := no_tax or (no_ttft if metric == "ttft_p90" else None)) is not None:
+            estimate = unavailable(why, estimate.n)
+        tax = Tax(
             config=own.cell.config,
             reference=reference,
             phase=own.cell.phase,
@@ -208,27 +200,30 @@ def taxes_of(
             estimate=estimate,
             n=_n(metric, own),
             n_plain=_n(metric, None if metric == HOOKS else plain),
-            overloaded=overloaded_by[metric],
-            lost=estimate.point is None and no_tax is None and (plain is None or metric in STEP_METRICS),
+            # Plain has no hooks, so a connector's are of its own cell alone.
+            overloaded=tuple(side for side in overloaded if side == "own" or metric != HOOKS),
+            cell_missing=estimate.point is None
+            and no_tax is None
+            and (plain is None or metric in STEP_METRICS),
             phase_averaged=_averaged(own, plain) if metric == "ttft_p90" else None,
         )
-        for metric, estimate in found.items()
-    ]
+        found.append(tax)
+    return found
 
 
-def lost_taxes(lost: LostCell, plain: CellEstimates | None, reference: AnyReference) -> list[Tax]:
-    """The taxes of a cell that was planned and does not count, each with the reason."""
+def taxes_of_missing(cell: MissingCell, plain: CellEstimates | None, reference: AnyReference) -> list[Tax]:
+    """Return the taxes of a cell that was planned and does not count, each with the reason."""
     return [
         Tax(
-            config=lost.config,
+            config=cell.config,
             reference=reference,
-            phase=lost.phase,
-            spec=lost.spec,
+            phase=cell.phase,
+            spec=cell.spec,
             metric=metric,
-            estimate=unavailable(lost.reason),
+            estimate=unavailable(cell.reason),
             n=0,
             n_plain=_n(metric, None if metric == HOOKS else plain),
-            lost=True,
+            cell_missing=True,
         )
         for metric in METRICS
     ]
@@ -263,13 +258,11 @@ def _n(metric: Metric, side: CellEstimates | None) -> int:
 
 
 def relative(own: Estimate, plain: Estimate) -> Estimate:
-    """``own / plain - 1``."""
-    missing = _missing(own, plain, "plain")
-    if missing is None and plain.point == 0:
-        missing = unavailable("zero", own.n, "plain")
-    if missing is not None:
-        return missing
-    assert own.point is not None and plain.point is not None
+    """Return ``own / plain - 1``."""
+    if own.point is None or plain.point is None:
+        return _missing(own, plain, "plain")
+    if plain.point == 0:
+        return unavailable("zero", own.n, "plain")
     both = combine(own, plain)
     a, b = both.replicates
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -280,11 +273,9 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
 
 
 def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -> Estimate:
-    """``first - second``; ``of_second`` names the latter where it is the one that is missing."""
-    missing = _missing(first, second, of_second)
-    if missing is not None:
-        return missing
-    assert first.point is not None and second.point is not None
+    """Return ``first - second``; ``of_second`` names the latter where it is the one that is missing."""
+    if first.point is None or second.point is None:
+        return _missing(first, second, of_second)
     both = combine(first, second)
     a, b = both.replicates
     with np.errstate(invalid="ignore"):
@@ -292,9 +283,7 @@ def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -
     return both.estimate(first.point - second.point, replicates)
 
 
-def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate | None:
+def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate:
     if own.point is None:
         return unavailable(own.reason or "unavailable", own.n, own.subject)
-    if other.point is None:
-        return unavailable(other.reason or "unavailable", own.n, other.subject or of_other)
-    return None
+    return unavailable(other.reason or "unavailable", own.n, other.subject or of_other)

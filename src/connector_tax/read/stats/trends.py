@@ -22,11 +22,11 @@ class Trend:
     """A tax by length.
 
     Attributes:
-        by_length: every length that was planned, in order; a lost one is unavailable, with the reason.
+        by_length: every length that was planned, in order; a missing one is unavailable, with the reason.
         averaged_over: the other lengths behind each of them.
         left_out: other lengths that are in no mean -> lengths without them -> why.
         rates_per_s: length -> the rates that its cells were measured at, in order.
-        queueing: lengths of which some cell did not keep up.
+        queueing: lengths of which some cell was saturated.
     """
 
     by_length: Mapping[int, Estimate]
@@ -40,20 +40,20 @@ class Trend:
         return {k: e for k, e in self.by_length.items() if e.point is not None}
 
     @property
-    def lost(self) -> dict[int, str]:
+    def missing(self) -> dict[int, str]:
         return {k: e.reason or "unavailable" for k, e in self.by_length.items() if e.point is None}
 
     def direction(self) -> Conclusion:
-        """Of the points alone; of two lengths each sequence is monotonic."""
+        """Return which way the points go; of two lengths each sequence is monotonic."""
         steps = np.diff(np.array([e.point for e in self.known.values()], dtype=float))
-        if bool(np.all(steps > 0)):
+        if (steps > 0).all():
             return RISING
-        if bool(np.all(steps < 0)):
+        if (steps < 0).all():
             return "falling"
-        return "does_not_rise" if bool(np.all(steps <= 0)) else "not_monotonic"
+        return "does_not_rise" if (steps <= 0).all() else "not_monotonic"
 
     def slope_per_doubling(self) -> Estimate:
-        """Least squares over log2 of the length, in every resample; wants two lengths that are known."""
+        """Fit a line over log2 of the length, in every resample; wants two lengths that are known."""
         x = np.log2(np.array(list(self.known), dtype=float))
         weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
         together = combine(*self.known.values())
@@ -63,29 +63,29 @@ class Trend:
 
 
 def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dict[str, Trend]:
-    """configuration -> its trend.
+    """Return configuration -> its trend.
 
     Args:
         taxes: of one metric at one reference, of Phase B.
         over: ``input_tokens`` or ``output_tokens``.
-        queueing_allowed: whether a shape at which a side did not keep up may count where a length would else
-            be lost.
+        queueing_allowed: whether a shape at which a side was saturated may count where a length would else
+            have no number.
     """
-    other = {"input_tokens": "output_tokens", "output_tokens": "input_tokens"}[over]
     found: dict[str, dict[tuple[int, int], Tax]] = {}
     for tax in taxes:
-        found.setdefault(tax.config, {})[getattr(tax, over), getattr(tax, other)] = tax
+        key = tax.input_tokens, tax.output_tokens
+        found.setdefault(tax.config, {})[key if over == "input_tokens" else key[::-1]] = tax
     return {c: trend_of(own, queueing_allowed=queueing_allowed) for c, own in found.items()}
 
 
 def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
-    """Means over the other lengths that are there at every length; as many lengths as possible are kept, then
-    others."""
+    """Average over the other lengths that are there at every length; as many lengths as possible are kept,
+    then others."""
     calm = _trend(grid, lambda tax: not _why_not(tax) and not tax.overloaded)
-    if not queueing_allowed or not calm.lost:
+    if not queueing_allowed or not calm.missing:
         return calm
     queued = _trend(grid, lambda tax: not _why_not(tax))
-    return queued if len(queued.lost) < len(calm.lost) else calm
+    return queued if len(queued.missing) < len(calm.missing) else calm
 
 
 def _why_not(tax: Tax) -> str:
@@ -97,38 +97,28 @@ def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
     lengths, others = (sorted({key[k] for key in grid}) for k in (0, 1))
     there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
     kept, common = _common(there)
-    means = {
-        k: (
-            _mean([grid[k, o].estimate for o in common])
-            if k in kept
-            else unavailable("no_common_length")
-            if there[k]
-            else _lost(grid.get((k, others[0])))
-        )
-        for k in lengths
-    }
-    return Trend(
-        means,
-        tuple(common),
-        {
-            o: {k: _reason(grid.get((k, o))) for k in kept or there if o not in there[k]}
-            for o in others
-            if o not in common
-        },
-        {
-            k: tuple(
-                sorted(
-                    {t.rate_per_s for (i, o), t in grid.items() if i == k and (o in common or k not in kept)}
-                )
+    means: dict[int, Estimate] = {}
+    rates: dict[int, tuple[float, ...]] = {}
+    for k in lengths:
+        behind = [o for o in others if (k, o) in grid and (o in common or k not in kept)]
+        rates[k] = tuple(sorted({grid[k, o].rate_per_s for o in behind}))
+        if k in kept:
+            means[k] = _mean([grid[k, o].estimate for o in common])
+        else:
+            means[k] = (
+                unavailable("no_common_length") if there[k] else _without_number(grid.get((k, others[0])))
             )
-            for k in lengths
-        },
-        tuple(k for k in kept if any(grid[k, o].overloaded for o in common)),
-    )  # fmt: skip
+    left_out = {
+        o: {k: _reason(grid.get((k, o))) for k in kept or there if o not in there[k]}
+        for o in others
+        if o not in common
+    }
+    queueing = tuple(k for k in kept if any(grid[k, o].overloaded for o in common))
+    return Trend(means, tuple(common), left_out, rates, queueing)
 
 
 def _common(there: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
-    """Lengths that are kept, and the other lengths that all of those have."""
+    """Return the lengths that are kept, and the other lengths that all of those have."""
     best: tuple[list[int], list[int]] = ([], [])
     for other in sorted(set().union(*there.values())):
         kept = [k for k, others in there.items() if other in others]
@@ -150,8 +140,8 @@ def _reason(tax: Tax | None) -> str:
     return "no_cell" if tax is None else _why_not(tax) or "overloaded"
 
 
-def _lost(tax: Tax | None) -> Estimate:
-    """With whose number is missing, where it is plain's."""
+def _without_number(tax: Tax | None) -> Estimate:
+    """Return why a length has no number, with plain as the subject where it is plain's."""
     if tax is None:
         return unavailable("no_cell")
     queued = PLAIN if tax.overloaded == ("plain",) else ""

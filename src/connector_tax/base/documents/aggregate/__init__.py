@@ -84,6 +84,7 @@ from connector_tax.base.documents.aggregate.values import (
     Bounds,
     Conclusion,
     ConfigStatus,
+    Effect,
     Ends,
     HypothesisId,
     Interval,
@@ -97,8 +98,7 @@ from connector_tax.base.documents.aggregate.values import (
     Scalar,
     TaxPart,
     TaxVerdict,
-    Told,
     Unit,
     closed,
-    told,
+    effect_of,
 )

@@ -11,7 +11,7 @@ AnyLatencyMetric = Literal["ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90"]
 Metric = Literal["ttft_p90", "tpot_p90", "step_p50_us", "callback_p50_us", "unexplained_us"]
 Unit = Literal["ratio", "us"]
 Verdict = Literal["valid", "invalid"]
-Told = Literal["tax", "gain", "no_tax_found", "undetermined"]
+Effect = Literal["tax", "gain", "no_tax_found", "undetermined"]
 TaxVerdict = Literal["tax", "gain", "no_tax_found", "undetermined", "unavailable"]
 BlockVerdict = Literal["tax", "gain", "no_tax_found"]
 ConfigStatus = Literal["measured", "partial", "skipped", "failed", "missing"]
@@ -138,7 +138,7 @@ Digits = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
 Scalar = str | int | float | bool | None
 
 
-def told(low: float | None, high: float | None) -> Told:
+def effect_of(low: float | None, high: float | None) -> Effect:
     """Return ``tax`` or ``gain`` if the interval excludes zero.
 
     Return ``no_tax_found`` if both ends are known and it contains zero, else ``undetermined``.
@@ -151,7 +151,7 @@ def told(low: float | None, high: float | None) -> Told:
 
 
 def closed(low: float, high: float) -> BlockVerdict:
-    """Return ``told`` for an interval with both ends."""
+    """Return the effect of an interval with both ends."""
     return "tax" if low > 0 else "gain" if high < 0 else "no_tax_found"
 
 
@@ -183,12 +183,12 @@ class Interval(msgspec.Struct, frozen=True):
     high: float | None
 
     @property
-    def told(self) -> Told:
-        return told(self.low, self.high)
+    def effect(self) -> Effect:
+        return effect_of(self.low, self.high)
 
     @property
     def excludes_zero(self) -> bool:
-        return self.told in ("tax", "gain")
+        return self.effect in ("tax", "gain")
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,8 +207,8 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.point is None else Interval(self.point, self.low, self.high)
 
     @property
-    def told(self) -> Told:
-        return told(self.low, self.high)
+    def effect(self) -> Effect:
+        return effect_of(self.low, self.high)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,8 +223,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return Interval(self.point, self.low, self.high)
 
     @property
-    def told(self) -> Told:
-        return told(self.low, self.high)
+    def effect(self) -> Effect:
+        return effect_of(self.low, self.high)
 
 
 class Quantity(Ends, frozen=True, kw_only=True, omit_defaults=True):
