@@ -14,10 +14,9 @@ from made_outcomes import summary_of
 from connector_tax.base.documents.cell import Health
 from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
 from connector_tax.base.errors import ConfigError
-from connector_tax.load.page import found_lines, page
-from connector_tax.load.plan import Sweep
-from connector_tax.load.slo import CellLimit, parse_goodput, parse_slo
-from connector_tax.load.sweep import find_rate, judge_cell, too_short
+from connector_tax.load.find_rate import find_rate, judge_cell, too_short
+from connector_tax.load.output import found_lines, page
+from connector_tax.load.plan import CellLimit, Sweep, parse_goodput, parse_slo
 
 
 @dataclass

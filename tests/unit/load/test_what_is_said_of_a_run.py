@@ -20,10 +20,9 @@ from made_outcomes import S, failed, outcome_of, record, spec_of
 
 from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
+from connector_tax.load.find_rate import never_observed
 from connector_tax.load.measured import first_failure, not_believed, remarks_of, result_of
-from connector_tax.load.plan import Content, workers_for
-from connector_tax.load.slo import parse_slo
-from connector_tax.load.sweep import never_observed
+from connector_tax.load.plan import Content, parse_slo, workers_for
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.loadgen.descriptors import Core
