@@ -192,9 +192,9 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
         return _data_url(figure, "png", {"Software": None})
 
 
-def rate_curves(cells: Sequence[LoadCell]) -> list[str]:
+def rate_curves(cells: Sequence[LoadCell]) -> dict[str, str]:
     """Draw p50 and p90 of TTFT and of TPOT against the offered rate, each as the data URL of an SVG; none
-    where there is no second rate."""
+    where there is no second rate, or no number."""
     loads: dict[str, dict[float, LoadCell]] = {}
     full: dict[float, bool] = {}
     for rate, cell in sorted(
@@ -202,7 +202,14 @@ def rate_curves(cells: Sequence[LoadCell]) -> list[str]:
     ):
         loads.setdefault(cell.cell_id.partition("_")[2], {})[rate] = cell
         full[rate] = saturated(cell)
-    return [_rate_curve(metric, full, loads) for metric in ("ttft_ms", "tpot_ms")] if len(full) > 1 else []
+    return {
+        NAMES[metric]: _rate_curve(metric, full, loads)
+        for metric in ("ttft_ms", "tpot_ms")
+        if len(full) > 1
+        and any(
+            _point(cell, metric, q) for c in loads.values() for cell in c.values() for q in ("p50", "p90")
+        )
+    }
 
 
 def _rate_curve(metric: str, full: dict[float, bool], loads: dict[str, dict[float, LoadCell]]) -> str:

@@ -22,6 +22,7 @@ from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.find_rate import never_observed
 from connector_tax.load.measured import first_failure, not_believed, remarks_of, result_of
+from connector_tax.load.output import rate_curves
 from connector_tax.load.plan import Content, parse_slo, workers_for
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.coordinator import worker_pool
@@ -43,6 +44,18 @@ def test_a_server_that_does_not_keep_up_is_a_result_and_a_remark() -> None:
     assert "given up: behind a growing queue" in remarks_of(spec, found, None).values()
     hung = replace(found, window=replace(found.window, overloaded=False))
     assert "given up: behind a growing queue" in not_believed(spec, hung)
+
+
+def test_rates_that_are_all_overloaded_have_a_page_without_curves() -> None:
+    """None has a percentile: nothing can be drawn on a logarithmic scale."""
+    cells = []
+    for rate in (10.0, 20.0):
+        spec = spec_of(rate_per_s=rate)
+        found = overloaded(
+            outcome_of(spec, [record(k, k * 0.1) for k in range(20)]), "behind a growing queue"
+        )
+        cells.append(result_of(spec, found, percentiles=(50.0,), limits=(), hits=None))
+    assert rate_curves(cells) == {}
 
 
 def test_a_window_without_a_request_is_no_result() -> None:
