@@ -1,20 +1,22 @@
 """The search for the highest rate within limits: what it measures, what it answers, and what it admits."""
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
-from made_outcomes import summary_of
+from made_outcomes import outcome_of, spec_of, summary_of
 
 from connector_tax.base.documents.cell import Health
-from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
+from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit
 from connector_tax.base.errors import ConfigError
 from connector_tax.load.find_rate import find_rate, judge_cell, too_short
+from connector_tax.load.measured import result_of
 from connector_tax.load.output import found_lines, page
 from connector_tax.load.plan import CellLimit, Sweep, parse_goodput, parse_slo
 
@@ -76,33 +78,26 @@ def test_no_two_rates_that_are_asked_for_read_alike() -> None:
     assert server.asked[-1] == 7.3
 
 
-def cell(
-    served: float,
-    p90: Level,
-    flags: tuple[str, ...] = (),
-    demand: Demand | None = None,
-    arrival: str = "fixed",
-) -> LoadCell:
+NOTHING = result_of(spec_of(), outcome_of(spec_of(), []), percentiles=(), limits=(), hits=None)
+
+
+def cell(served: float, p90: Level, flags: tuple[str, ...] = (), **changes: Any) -> LoadCell:
     """Of 100 s at 10 requests per second, unless ``demand`` says what came due."""
     done = round(served * 100)
-    return LoadCell(
-        demand=demand or Demand("requests", 1000, 1000, done, (0, 1000 - done), 100.0),
-        cell_id="c",
-        spec=cell_spec(arrival=arrival),
-        requests={"window": 100, "ok": 100},
-        n_scheduled=100,
-        rate_per_s=10.0,
-        throughput=Throughput(served, 0.0, 0.0, 10.0),
-        latencies={"ttft_ms": {"p90": p90}},
-        goodput=None,
-        prompt_tokens_mean=None,
-        output_tokens_mean=None,
-        prefix_cache=None,
-        flags=flags,
-        not_believed=(),
-        health={},
-        window={},
-    )
+    whole: dict[str, Any] = {
+        "demand": Demand("requests", 1000, 1000, done, (0, 1000 - done), 100.0),
+        "requests": {"window": 100, "ok": 100},
+        "latencies": {"ttft_ms": {"p90": p90}},
+        "failed": msgspec.UNSET,
+        "flags": flags,
+    }
+    return msgspec.structs.replace(NOTHING, **{**whole, **changes})
+
+
+def verdict(*given: Any, **changes: Any) -> tuple[bool, bool]:
+    """Whether a cell holds ``LIMIT``, and whether that is sure."""
+    judged = judge_cell(cell(*given, **changes), 10.0, LIMIT)
+    return judged.holds, judged.sure
 
 
 LIMIT = (CellLimit("ttft", 90.0, 500.0),)
@@ -117,9 +112,8 @@ def test_arrivals_fall_short_by_chance_as_far_as_they_are_random(
     served: float, arrival: str, shape: float | None, sure: bool
 ) -> None:
     """Of 1,000 requests 50 may be left over. Twice what chance moves is 63 for Poisson's gaps and 200 for gaps of shape 0.1."""
-    one = cell(served, GOOD, arrival=arrival)
-    judged = judge_cell(msgspec.structs.replace(one, spec=replace(one.spec, gamma_shape=shape)), 10.0, LIMIT)
-    assert (judged.holds, judged.sure) == (False, sure)
+    spec = cell_spec(arrival=arrival, gamma_shape=shape)
+    assert verdict(served, GOOD, spec=spec) == (False, sure)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +142,7 @@ def test_a_limit_that_fails_by_the_clients_own_stop_fails_not_for_sure() -> None
     health = Health(loop_stall_max_us=150_000.0)
     for point, sure in ((620.0, False), (720.0, True)):
         level = Level(point, point - 10, point + 10, 100)
-        stalled = msgspec.structs.replace(cell(10.0, level, ("client_stalled",)), health=health)
-        judged = judge_cell(stalled, 10.0, LIMIT)
+        judged = judge_cell(cell(10.0, level, ("client_stalled",), health=health), 10.0, LIMIT)
         assert (judged.holds, judged.sure) == (False, sure)
         assert (judged.why[-1] == "the client was away for 150 ms at once") == (not sure)
 
@@ -169,8 +162,7 @@ def test_what_is_left_over_since_it_failed_is_by_chance_as_far_as_failures_are(
     """All others were served: of 1000 requests 70 failed, and in the long run it may be 16."""
     assert share.point is not None
     few = Demand("requests", 1000, 1000, round(1000 * (1 - share.point)), (0, 0), 100.0)
-    judged = judge_cell(msgspec.structs.replace(cell(0.0, GOOD, demand=few), failed=share), 10.0, LIMIT)
-    assert (judged.holds, judged.sure) == (False, sure)
+    assert verdict(0.0, GOOD, demand=few, failed=share) == (False, sure)
 
 
 def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
@@ -196,17 +188,14 @@ def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
 def test_a_client_that_was_late_fails_no_rate_for_sure() -> None:
     bad = judge_cell(cell(10.0, Level(620.0, 590.0, 660.0, 100), ("client_limited",)), 10.0, LIMIT)
     assert (bad.holds, bad.sure) == (False, False) and bad.why[-1] == "the client was late"
-    assert judge_cell(cell(10.0, GOOD, ("client_limited",)), 10.0, LIMIT).sure
+    assert verdict(10.0, GOOD, ("client_limited",)) == (True, True)
 
 
 def test_a_rate_that_met_the_clients_own_cap_is_not_said_to_fail_for_sure() -> None:
     """A server that takes a second for each of 40 requests per second has 40 in flight, and the client sends 8."""
     nothing = Level(None, reason="the cell was overloaded")
-    full = msgspec.structs.replace(
-        cell(3.0, nothing, ("overloaded",)),
-        requests={"window": 100, "dropped": 70, "ok": 30},
-        spec=cell_spec(inflight_cap=8),
-    )
+    requests = {"window": 100, "dropped": 70, "ok": 30}
+    full = cell(3.0, nothing, ("overloaded",), requests=requests, spec=cell_spec(inflight_cap=8))
     judged = judge_cell(full, 40.0, LIMIT)
     assert (judged.holds, judged.sure, judged.capped) == (False, False, True)
     assert (
@@ -233,9 +222,7 @@ def test_a_percentile_that_falls_on_few_failures_fails_by_chance(
     """Two of 200 are one percent, and may be as few as 0.07: p99 may then well hold, and another cell say so."""
     none = Level(None, reason="p99 falls on requests that failed", n=200)
     others = Level(others_ms, others_ms - 2, others_ms + 2, 200)
-    of_it = msgspec.structs.replace(
-        cell(10.0, GOOD), latencies={"ttft_ms": {"p50": others, "p99": none}}, failed=failed
-    )
+    of_it = cell(10.0, GOOD, latencies={"ttft_ms": {"p50": others, "p99": none}}, failed=failed)
     judged = judge_cell(of_it, 10.0, (CellLimit("ttft", 99.0, 500.0),))
     assert (judged.holds, judged.sure) == (False, sure)
     assert "p99 falls on requests that failed" in judged.why[0]

@@ -6,29 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from test_load_command import measured, streamed
 from truth_server import Reply
-
-
-def test_goodput_counts_the_requests_that_met_every_limit(tmp_path: Path) -> None:
-    """Every second request waits 300 ms: half of them are good."""
-
-    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
-        if number % 2:
-            await asyncio.sleep(0.3)
-        await streamed(reply, request, number)
-
-    limits = ("--rate", "40", "--shape", "8,4", "--num-prompts", "40", "--goodput", "ttft=200ms,e2e=5s")
-    cells, said = measured(tmp_path, *limits, script=script, judged=True)
-    (cell,) = cells.values()
-    assert 0.4 <= cell["goodput"]["share"]["point"] <= 0.5
-    assert cell["goodput"]["per_s"] == pytest.approx(
-        cell["goodput"]["share"]["point"] * cell["throughput"]["requests_per_s"]
-    )
-    assert "of requests have ttft <= 200 ms and e2e <= 5000 ms" in said
 
 
 def test_the_highest_rate_within_limits_is_found(tmp_path: Path) -> None:
