@@ -67,13 +67,11 @@ def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
     Args:
         stopped: why the search ended early.
     """
-    failed = [j.rate_per_s for j in judged if not j.holds]
-    border = min(failed, default=math.inf)
-    held = [j.rate_per_s for j in judged if j.holds]
+    # No rate is asked for above one that failed, nor below one that held.
     return Found(
-        highest_per_s=max((rate for rate in held if rate < border), default=None),
-        fails_per_s=None if math.isinf(border) else border,
-        monotonic=all(rate < border for rate in held),
+        highest_per_s=max((j.rate_per_s for j in judged if j.holds), default=None),
+        fails_per_s=min((j.rate_per_s for j in judged if not j.holds), default=None),
+        monotonic=True,
         judged=tuple(sorted(judged, key=lambda j: j.rate_per_s)),
         stopped=stopped,
         unit=unit,

@@ -139,7 +139,6 @@ def found_lines(found: Found) -> list[str]:
         (not found.judged, "none_judged"),
         (unsure, "unsure", unsure, found.unit),
         (capped, "capped", capped, found.unit),
-        (not found.monotonic, "not_monotonic"),
         (found.stopped, "stopped", found.stopped),
     )
     return list(words.values())

@@ -179,10 +179,9 @@ class Found(msgspec.Struct, frozen=True):
     """What a search came to.
 
     Attributes:
-        highest_per_s: the highest rate measured that holds, with none below it that fails; None where the
-            lowest one failed.
+        highest_per_s: the highest rate measured that holds; None where the lowest one failed.
         fails_per_s: the lowest rate measured that fails; None where the highest one held.
-        monotonic: False where a rate held above one that failed: such a border is no more than a guess.
+        monotonic: True: no rate is measured above one that failed.
         stopped: why the search ended before it was as precise as asked; None where it was not.
         unit: of the rates.
     """
