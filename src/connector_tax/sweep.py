@@ -165,7 +165,7 @@ class Sweep:
         return self.folder / f"{cell.name}.yaml"
 
     @property
-    def word(self) -> str:
+    def quoted_path(self) -> str:
         """Its file as a shell takes it."""
         return shlex.quote(str(self.path))
 

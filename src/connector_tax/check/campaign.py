@@ -232,12 +232,12 @@ def switched(plain: Settings, own: Settings, log: str) -> tuple[Switched, ...]:
     # A dump of the whole configuration names every setting and explains none.
     short = [line for line in dict.fromkeys(lines) if len(line) <= MOST_CHARS]
     return tuple(
-        Switched(name, change["plain"], change["own"], tuple(_about(name, short)))
+        Switched(name, change["plain"], change["own"], tuple(_lines_about(name, short)))
         for name, change in differences(plain, own).items()
     )
 
 
-def _about(setting: str, lines: list[str]) -> list[str]:
+def _lines_about(setting: str, lines: list[str]) -> list[str]:
     words = WORDS.get(setting, re.escape(setting.rpartition(".")[2]).replace("_", "[_ ]"))
     return [line for line in lines if re.search(words, line, re.IGNORECASE)]
 

@@ -217,7 +217,7 @@ def _host() -> Host:
 
 
 @contextmanager
-def kept_in(root: Path | None) -> Iterator[Path]:
+def artifact_folder(root: Path | None) -> Iterator[Path]:
     """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
 
     Raises:
@@ -278,7 +278,7 @@ def _module(name: str) -> Any:
 
 
 def _helpers() -> dict[str, Any]:
-    units = {unit: partial(_with, unit=unit) for unit in ("ratio", "us")}
+    units = {unit: partial(_format_interval, unit=unit) for unit in ("ratio", "us")}
     words = template(TEMPLATES / "words.j2").make_module({**units, "percent": percent})
     return {
         "again": AGAIN,
@@ -289,7 +289,7 @@ def _helpers() -> dict[str, Any]:
     }
 
 
-def _with(value: Any, *, unit: str) -> str:
+def _format_interval(value: Any, *, unit: str) -> str:
     """With its interval, where there is one."""
     if value.point is None:
         return "-"

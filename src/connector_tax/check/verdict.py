@@ -87,7 +87,7 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
         return Growth(now.scheduling, metric, seen, us, ratio, speed, could_see)
 
     us = _change(then.step_us, now.step_us, speed)
-    yield growth(STEP, us, of_plains_step(us, now))
+    yield growth(STEP, us, per_plain_step(us, now))
     before = {t.metric: t for t in then.taxes}
     for tax in now.taxes:
         if (old := before.get(tax.metric)) is not None:
@@ -95,7 +95,7 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
             yield growth(tax.metric, us, _change(old.ratio, tax.ratio, speed))
 
 
-def of_plains_step(us: Interval, now: VirtualTime) -> Interval:
+def per_plain_step(us: Interval, now: VirtualTime) -> Interval:
     """Microseconds a step as a share of the CPU time of plain's."""
     plain_us = now.engine_us_per_step["plain"].point
     ends = (us.point, us.low, us.high)
@@ -183,7 +183,7 @@ def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
                 yield Decided(result.scheduling, tax.metric, ratio.point, ratio.low, ratio.high)
         if (
             STEP in request.metrics
-            and (ratio := of_plains_step(result.step_us.charged, result)).point is not None
+            and (ratio := per_plain_step(result.step_us.charged, result)).point is not None
         ):
             yield Decided(result.scheduling, STEP, ratio.point, ratio.low, ratio.high)
     rows = found.real_time.taxes if found.real_time is not None else ()

@@ -412,7 +412,7 @@ def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
 # --- In words
 
 
-def worded(*rows: tuple[Any, ...]) -> dict[str, str]:
+def format_labels(*rows: tuple[Any, ...]) -> dict[str, str]:
     """Return the codes that hold and their words: each row is whether it does, the code, and what its words
     name."""
     return {code: label("load", code).format(*named) for holds, code, *named in rows if holds}
@@ -422,7 +422,7 @@ def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
     """Why the numbers are the client's or nobody's."""
     session, requests = outcome.session, outcome.requests
     some_ok = any(r.status == "ok" for r in requests)
-    words = worded(
+    words = format_labels(
         (session.aborted, "aborted", session.aborted),
         # A server that does not keep up is what was measured, and has its flag.
         (session.given_up and not outcome.window.overloaded, "given_up", session.given_up),
@@ -465,7 +465,7 @@ def remarks_of(
     ]
     # All of an offline batch is due at T0, and no client sends it at once.
     is_late = health.client_limited and spec.arrival != "offline"
-    return worded(
+    return format_labels(
         (overloaded and session.given_up, "given_up", session.given_up),
         (dropped, "dropped", dropped, n, spec.inflight_cap),
         (cut, "not_all_sent", cut),

@@ -18,7 +18,7 @@ from connector_tax.base.statistics.cell import in_window
 from connector_tax.base.statistics.texts import digits_apart
 from connector_tax.base.templates import template
 from connector_tax.base.units import duration_text
-from connector_tax.load.measured import saturated, worded
+from connector_tax.load.measured import format_labels, saturated
 from connector_tax.load.plan import Load
 from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis, rate_axis
 
@@ -55,7 +55,7 @@ def view(cell: LoadCell) -> dict[str, Any]:
     return {
         "cell": cell,
         "over": f"{seconds:.2f} s" if seconds < 10 else duration_text(seconds),
-        "asked": worded(
+        "asked": format_labels(
             (ramped, "ramped", demand, ramp, rate), (rate is not None and not ramped, "asked", rate)
         ).values(),
         # A latency that no request has, failed or not, has no row.
@@ -132,7 +132,7 @@ def found_lines(found: Found) -> list[str]:
         ", ".join(f"{j.rate_per_s:g}" for j in found.judged if not j.sure and bool(j.capped) is is_capped)
         for is_capped in (True, False)
     )
-    words = worded(
+    words = format_labels(
         (known and fails, "highest", found),
         (known and not fails, "highest_measured", found),
         (not known and found.judged, "none_holds"),

@@ -221,19 +221,19 @@ def load_of(args: argparse.Namespace) -> Load:
     if args.find_rate is not None:
         wanted = "in requests per second, such as 0.5:64"
         ends = _range("--find-rate", args.find_rate, wanted, float, *_RATES, ":")
-        rates, sweep = ends[1:], Sweep(*ends, _first(args.precision, 0.05))
+        rates, sweep = ends[1:], Sweep(*ends, _given_or(args.precision, 0.05))
     elif alone:
         rates = (RATE_OF_A_SWEEP_PER_S,)
-        sweep = Sweep(0.0, MOST_RATE_PER_S, _first(args.precision, 0.25), args.warmup, args.duration)
+        sweep = Sweep(0.0, MOST_RATE_PER_S, _given_or(args.precision, 0.25), args.warmup, args.duration)
     spec = CellSpec(
         phase="a",
         rate_per_s=0.0,
         input_tokens=0,
         output_tokens=0,
         arrival=next((name for name in _CLOSED if getattr(args, name)), args.arrival),
-        warmup_s=_first(args.warmup, 0.0 if finite else 10.0),
-        duration_s=0.0 if finite else _first(args.duration, 60.0),
-        min_completed=0 if finite else _first(args.min_completed, 200),
+        warmup_s=_given_or(args.warmup, 0.0 if finite else 10.0),
+        duration_s=0.0 if finite else _given_or(args.duration, 60.0),
+        min_completed=0 if finite else _given_or(args.min_completed, 200),
         max_cell_s=args.max_seconds,
         drain_timeout_s=args.drain_timeout,
         inflight_cap=args.inflight_cap,
@@ -245,7 +245,7 @@ def load_of(args: argparse.Namespace) -> Load:
         ramp_up_s=args.ramp_up,
         keep_failed_sessions=args.keep_failed_sessions or None,
         # The server may still have in its prefix cache what an earlier run with this seed sent.
-        nonce=_first(args.nonce, secrets.randbits(NONCE_BITS)),
+        nonce=_given_or(args.nonce, secrets.randbits(NONCE_BITS)),
         num_requests=args.num_prompts,
         ramp_from_per_s=args.ramp_from,
         input_lengths=args.input_length,
@@ -305,7 +305,7 @@ def _rates(args: argparse.Namespace) -> tuple[float, ...]:
 def _shapes(args: argparse.Namespace) -> tuple[Shape, ...]:
     if any(source is not None for source in (args.sessions, args.prompts, args.trace)):
         return ()
-    given = _first(args.shape, SHAPE)
+    given = _given_or(args.shape, SHAPE)
     wanted = "INPUTxOUTPUT in tokens, such as 4096x256"
     # What is drawn takes the place of what a shape says.
     said = [int(text is None) for text in (args.input_length, args.output_length)]
@@ -365,7 +365,7 @@ def _body(args: argparse.Namespace) -> Foreign:
     return {**{name: value for name, value in own.items() if value is not None}, **extra}
 
 
-def _first(given: Any, otherwise: Any) -> Any:
+def _given_or(given: Any, otherwise: Any) -> Any:
     return otherwise if given is None else given
 
 
