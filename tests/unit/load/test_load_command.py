@@ -26,6 +26,7 @@ from connector_tax.load.server import reach
 
 ROOT = Path(__file__).parents[3]
 SHORT = ("--duration", "0.4", "--warmup", "0.1", "--min-completed", "5")
+FIVE = ("--rate", "20", "--num-prompts", "5", "--shape", "8,9")
 
 
 async def streamed(reply: Reply, request: dict[str, Any], number: int) -> None:
@@ -57,13 +58,15 @@ def measured(
     *arguments: str,
     script: Script = streamed,
     metrics: Callable[[], str] | None = None,
-    judged: bool = False,
+    code: int = 0,
+    **how: Any,
 ) -> tuple[dict[str, dict[str, Any]], str]:
-    """Cells of a load that counts, and what was printed."""
+    """The cells of a load that ends with ``code``, and what was printed."""
     with truth_server(script, metrics) as url:
-        done = load("--base-url", url, "--out", str(out), *arguments, judged=judged)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return cells_in(out), done.stdout
+        done = load("--base-url", url, "--out", str(out), *arguments, **how)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    return cells_in(out), said
 
 
 def records_in(out: Path, cell_id: str) -> list[dict[str, Any]]:
@@ -174,24 +177,14 @@ def test_a_run_without_a_success_ends_with_1_and_says_why(tmp_path: Path) -> Non
     def script(reply: Reply, request: dict[str, Any], number: int) -> None:
         reply.raw(b"HTTP/1.1 500 Oops\r\nContent-Length: 7\r\n\r\nno room")
 
-    with truth_server(script) as url:
-        done = load(
-            "--base-url", url, "--rate", "20", "--num-prompts", "5", "--shape", "8,4", "--out", str(tmp_path)
-        )
-    assert done.returncode == 1
-    assert "no request succeeded: the first failed as http_error (HTTP 500: no room)" in done.stdout
+    _, said = measured(tmp_path, *FIVE, script=script, code=1)
+    assert "no request succeeded: the first failed as http_error (HTTP 500: no room)" in said
 
 
 def test_a_client_that_is_the_bottleneck_ends_with_1(tmp_path: Path) -> None:
     """Answers that come whole, all tokens at one instant, have no TPOT: something between gathers events."""
-    with truth_server(answer_well) as url:
-        done = load(
-            *("--base-url", url, "--rate", "20", "--num-prompts", "9", "--shape", "8,9"),
-            *("--out", str(tmp_path)),
-            judged=True,
-        )
-    assert done.returncode == 1
-    assert "not streamed: 100% of the answers came whole" in done.stdout
+    _, said = measured(tmp_path, *FIVE, script=answer_well, code=1, judged=True)
+    assert "not streamed: 100% of the answers came whole" in said
 
 
 def test_a_key_and_headers_are_sent_and_kept_nowhere(tmp_path: Path) -> None:
@@ -205,14 +198,10 @@ def test_a_key_and_headers_are_sent_and_kept_nowhere(tmp_path: Path) -> None:
         reply.raw(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said))
 
     headers = [part for name, value in planted.items() for part in ("--header", f"{name}: {value}")]
-    with truth_server(script) as url:
-        done = load(
-            *("--base-url", url, "--rate", "20", "--num-prompts", "3", "--out", str(tmp_path), *headers),
-            *("--api-key-env", "MINE", "--event-log"),
-            MINE=key,
-        )
-    assert len(heads) == 3 and all(f"Authorization: Bearer {key}".encode() in head for head in heads)
-    written = b"".join(p.read_bytes() for p in tmp_path.iterdir()).decode() + done.stdout + done.stderr
+    own = ("--api-key-env", "MINE", "--event-log", *headers)
+    _, said = measured(tmp_path, *FIVE, *own, script=script, code=1, MINE=key)
+    assert len(heads) == 5 and all(f"Authorization: Bearer {key}".encode() in head for head in heads)
+    written = b"".join(p.read_bytes() for p in tmp_path.iterdir()).decode() + said
     assert "403" in written and "may not do this" in written
     assert not [secret for secret in (key, *planted.values()) if secret in written]
 

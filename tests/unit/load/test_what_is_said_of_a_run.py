@@ -20,7 +20,6 @@ from connector_tax.load.plan import Content, parse_slo, workers_for
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.loadgen.descriptors import Core
-from connector_tax.run.workload.lengths import parse_lengths
 from connector_tax.run.workload.protocol import CellProtocol
 
 
@@ -132,12 +131,6 @@ def test_a_long_folder_for_temporary_files_is_no_matter(
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     with worker_pool(1) as pool:
         pool.revive()
-
-
-def test_a_number_of_thousands_of_digits_is_no_length(tmp_path: Path) -> None:
-    (tmp_path / "lengths").write_text("12\n" + "9" * 5000)
-    with pytest.raises(ConfigError, match="has '9999"):
-        parse_lengths(f"file:{tmp_path / 'lengths'}")
 
 
 @pytest.mark.parametrize("closed_stream", [1, 2])
