@@ -165,7 +165,7 @@ class Sweep:
         return self.folder / f"{cell.name}.yaml"
 
     @property
-    def word(self) -> str:
+    def quoted_path(self) -> str:
         """Its file as a shell takes it."""
         return shlex.quote(str(self.path))
 
@@ -185,7 +185,7 @@ def load_sweep(path: Path) -> Sweep:
         # Without case, as some file systems have it.
         other = cells.setdefault(cell.name.lower(), cell)
         if other is not cell:
-            both = f"{_words(other.entries)}, and {_words(cell.entries)}"
+            both = f"{_format_entries(other.entries)}, and {_format_entries(cell.entries)}"
             raise ConfigError(
                 f"{path}: axes: two campaigns have one name, {cell.name}: {both}. Rename an entry."
             )
@@ -241,7 +241,7 @@ def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path
             )
     mapping = _with({**base, "campaign": name}, *chosen.values())
     try:
-        config = parse_campaign(mapping, where=f"{path}: campaign {name} ({_words(entries)})")
+        config = parse_campaign(mapping, where=f"{path}: campaign {name} ({_format_entries(entries)})")
     except ConfigError:
         for axis, entry in chosen.items():
             # Whose mistake it is: an entry's that makes one of the base alone, else the combination's.
@@ -263,21 +263,18 @@ def _with(base: Foreign, *entries: EntryYaml) -> Foreign:
     return found
 
 
-def _words(entries: Mapping[str, str], without: str = "") -> str:
+def _format_entries(entries: Mapping[str, str], without: str = "") -> str:
     """``release v031, model small``."""
     return ", ".join(f"{axis} {name}" for axis, name in entries.items() if axis != without)
 
 
 def write_configs(sweep: Sweep) -> list[Path]:
     """Write a config for each campaign; one with the same content is left alone."""
-    texts = {}
+    head = printable(f"# Made by connector-tax sweep of {sweep.path} and {sweep.base}; edit those.", 1000)
     for cell in sweep.cells:
         body = yaml.safe_dump(cell.mapping, sort_keys=False, allow_unicode=True, width=120)
-        head = printable(f"# Made by connector-tax sweep of {sweep.path} and {sweep.base}; edit those.", 1000)
-        texts[sweep.config_file(cell)] = f"{head}\n{body}"
-    for path, text in texts.items():
-        write_text_if_changed(path, text)
-    return list(texts)
+        write_text_if_changed(sweep.config_file(cell), f"{head}\n{body}")
+    return [*map(sweep.config_file, sweep.cells)]
 
 
 def refuse_unset(sweep: Sweep) -> None:
@@ -417,8 +414,9 @@ def state_of(config: CampaignConfig, results: Path) -> State:
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
+        left_s = seconds_left(config, folder)
         if not folder.campaign_file.exists():
-            return State("not_started", 0, runs, seconds_left(config, folder))
+            return State("not_started", 0, runs, left_s)
         document = read_campaign_file(folder.campaign_file)
         # What is in variables that this shell has not is not known; a start that wants them says so.
         changed = [
@@ -427,7 +425,6 @@ def state_of(config: CampaignConfig, results: Path) -> State:
             if "${" not in str(now) or "${" in str(was)
         ]
         found = start.standing(config, folder, document.date)
-        left_s = seconds_left(config, folder)
         ended = runs - sum(map(len, found.left.values()))
         if (worker := worker_of(folder)) is not None:
             return State("at_work", ended, runs, left_s, f"process {worker}")
@@ -449,9 +446,11 @@ def state_of(config: CampaignConfig, results: Path) -> State:
     # Also where a folder may not be entered, or a run that begins anew removes its own.
     except (ArtifactError, OSError) as error:
         return State("unreadable", 0, runs, why=str(error))
+    why = [f"{connector_id} failed" for connector_id in sorted(found.failed)]
     code = "stopped" if found.left else "measured" if missing else "finished"
-    why = [f"without {', '.join(missing)}"] if missing and not found.left else []
-    return State(code, ended, runs, left_s, "; ".join([*why, *(f"{c} failed" for c in sorted(found.failed))]))
+    if code == "measured":
+        why.insert(0, f"without {', '.join(missing)}")
+    return State(code, ended, runs, left_s, "; ".join(why))
 
 
 def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> list[list[str]]:
@@ -468,19 +467,14 @@ def table_of(sweep: Sweep, results: Path, across: str | None, reference: Referen
     if axis not in sweep.axes:
         raise ConfigError(f"--across {axis}: {sweep.path} has the axes {', '.join(sweep.axes)}.")
     columns = sweep.axes[axis]
+    # Rows of one combination of the other axes stand together, whichever column they were first seen in.
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for cell in sweep.cells:
-        rows = found.setdefault(_words(cell.entries, axis), {})
+        rows = found.setdefault(_format_entries(cell.entries, axis), {})
         for row, text in _numbers(cell, results, reference):
-            rows.setdefault(row, {})[cell.entries[axis]] = clean(text)
-    return [
-        ["campaigns", "connector", "what", *(f"{axis} {name}" for name in columns)],
-        *(
-            [others, *row, *(texts.get(name, "-") for name in columns)]
-            for others, rows in found.items()
-            for row, texts in rows.items()
-        ),
-    ]
+            rows.setdefault(row, dict.fromkeys(columns, "-"))[cell.entries[axis]] = clean(text)
+    head = ["campaigns", "connector", "what", *(f"{axis} {name}" for name in columns)]
+    return [head, *([k, *row, *t.values()] for k, rows in found.items() for row, t in rows.items())]
 
 
 def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[tuple[tuple[str, str], str]]:
@@ -503,28 +497,20 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
         flags = [f"{flag}: {label('rate_flag', flag)}" for flag in reference_flags(side.aggregate)]
         yield ("", reference), "; ".join(["-" if at is None else rate(at), *flags])
     labels = Counter(c.label for c in cell.config.connectors)
-    for connector in cell.config.connectors:
-        if connector.id in ("plain", PLAIN_AGAIN):
+    for connector, metric in itertools.product(cell.config.connectors, LATENCIES):
+        if connector.id in ("plain", PLAIN_AGAIN) or (metric == "ttft_p90" and connector.ttft_is_no_tax):
             continue
-        for metric in LATENCIES:
-            # Rows of two would be one.
-            who = connector.label if labels[connector.label] == 1 else connector.id
-            row = clean(who), f"{METRICS[metric]} tax"
-            if metric == "ttft_p90" and connector.ttft_is_no_tax:
-                continue
-            if side is None or at is None:
-                yield row, why or (state.text if side is None else f"no {reference}")
-                continue
-            tax = number_of(side, connector.id, metric, reference, at)
-            marks = [
-                launches_text(tax.n_blocks),
-                *["saturated"] * tax.overloaded,
-                *flags_at(side.aggregate, connector.id, metric, at),
-            ]
-            yield (
-                row,
-                ", ".join([with_interval(value), *marks]) if (value := tax.interval) else tax.reason or "",
-            )
+        # Rows of two would be one.
+        who = connector.label if labels[connector.label] == 1 else connector.id
+        row = clean(who), f"{METRICS[metric]} tax"
+        if side is None or at is None:
+            yield row, why or (state.text if side is None else f"no {reference}")
+            continue
+        tax = number_of(side, connector.id, metric, reference, at)
+        marks = [launches_text(tax.n_blocks), *["saturated"] * tax.overloaded]
+        marks += flags_at(side.aggregate, connector.id, metric, at)
+        value = tax.interval
+        yield row, ", ".join([with_interval(value), *marks]) if value else tax.reason or ""
 
 
 def _source(aggregate: Aggregate) -> str:

@@ -10,8 +10,7 @@ from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.files import write_json
 from connector_tax.base.plan import campaign_document
-from connector_tax.check.campaign import AGAIN
-from connector_tax.check.real_time import measure_real_time
+from connector_tax.check.campaign import AGAIN, measure_real_time
 
 pytestmark = pytest.mark.emulated
 

@@ -28,8 +28,7 @@ from connector_tax.base.plan import cells_of as campaign_cells
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.target import Target, target_of
 from connector_tax.cli import command, main
-from connector_tax.load.choices import load_of
-from connector_tax.load.plan import cells_of, contents_of
+from connector_tax.load.plan import cells_of, contents_of, load_of
 from connector_tax.load.server import measure_words
 from connector_tax.run.engine import gpus, process
 from connector_tax.run.engine.container import Image

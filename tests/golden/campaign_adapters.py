@@ -24,7 +24,7 @@ from connector_tax.fleet.campaign import Source
 from connector_tax.fleet.document import document, table
 from connector_tax.fleet.run import Member, run_study, slos
 from connector_tax.fleet.study import given_profiles, load_study
-from connector_tax.load.choices import load_of
+from connector_tax.load.plan import load_of
 from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle import unpack

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from connector_tax import __version__
-from connector_tax.load.demo import embedded_engine
+from connector_tax.load.server import embedded_engine
 
 WORDS, TOKENS = 256, 32
 VLLM = (

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from connector_tax.check.campaign import write_campaign
-from connector_tax.check.early import early_fault
-from connector_tax.check.request import GIVEN, CheckRequest, entry_of_json, model_folder
+from connector_tax.check.request import GIVEN, CheckRequest, early_fault, entry_of_json, model_folder
 from connector_tax.commands.check import COMMAND
 from connector_tax.virtual_time import measure_many
 

@@ -1,4 +1,5 @@
-"""From what was asked to what is printed."""
+"""From what was asked to what is printed: text, Markdown and JUnit have their numbers here and their words in
+the templates beside."""
 
 import os
 import signal
@@ -7,24 +8,36 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from types import FrameType
 from typing import Any
+from xml.etree import ElementTree as ET  # nosec B405  # it writes XML, and parses none
+
+import msgspec
 
 from connector_tax.base.artifacts.layout import CampaignFolder
 from connector_tax.base.config import CampaignConfig
+from connector_tax.base.documents.aggregate import Interval
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.secrets import masked
-from connector_tax.check.campaign import engine_spec, virtual_load, write_campaign
+from connector_tax.base.templates import template
+from connector_tax.check.campaign import (
+    AGAIN,
+    engine_spec,
+    launch_once,
+    measure_real_time,
+    switched,
+    virtual_load,
+    write_campaign,
+)
 from connector_tax.check.document import Check, Connector, Found, Host
-from connector_tax.check.early import early_fault
-from connector_tax.check.growth import growth_of, refuse_another
-from connector_tax.check.launch import launch_once, switched
-from connector_tax.check.real_time import measure_real_time
-from connector_tax.check.request import CheckRequest
-from connector_tax.check.verdict import judge
+from connector_tax.check.request import CheckRequest, early_fault
+from connector_tax.check.verdict import growth_of, judge, refuse_another
+from connector_tax.read.figures.words import percent, signed, with_interval
 from connector_tax.run.engine.store import own_store
+from connector_tax.virtual_time import Interval as Estimated
 from connector_tax.virtual_time import Load, VirtualTime, compare, measure_many
 
 LOG = "check.log"
@@ -204,7 +217,7 @@ def _host() -> Host:
 
 
 @contextmanager
-def kept_in(root: Path | None) -> Iterator[Path]:
+def artifact_folder(root: Path | None) -> Iterator[Path]:
     """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
 
     Raises:
@@ -219,3 +232,79 @@ def kept_in(root: Path | None) -> Iterator[Path]:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
+
+
+TEMPLATES = Path(__file__).parent
+# Hooks below it are in the JSON alone.
+LEAST_US = 0.5
+
+
+def text_of(part: str, value: Any) -> str:
+    """Return a part of the check as lines: ``about``, ``loads``, ``launched``, ``switched``,
+    ``virtual_time``, ``growth``, ``real_time`` or ``verdict``."""
+    lines = str(getattr(_module("check.txt.j2"), part)(value)).splitlines()
+    return "\n".join(line for line in lines if line.strip())
+
+
+def markdown_of(check: Check) -> str:
+    return template(TEMPLATES / "check.md.j2").render(c=check, **_helpers())
+
+
+def junit_of(check: Check) -> str:
+    """Return a case for each question that was reached; the last one fails with the verdict's words."""
+    found, code = check.found, check.verdict.code
+    serving = found.launched is not None or found.real_time is not None
+    reached = {
+        "loads": serving or found.fault is not None,
+        "serves": serving,
+        "tax": code not in ("not_loaded", "not_served"),
+    }
+    suite = ET.Element("testsuite", name="connector-tax check", time=f"{check.elapsed_s:.1f}")
+    for name in (name for name, asked in reached.items() if asked):
+        case = ET.SubElement(suite, "testcase", classname=check.connector.label, name=name)
+    faults = {"failures": code in ("not_loaded", "not_served", "above"), "errors": code == "not_judged"}
+    for kind, is_so in faults.items():
+        suite.set(kind, str(int(is_so)))
+        if is_so:
+            ET.SubElement(case, kind.removesuffix("s"), message=text_of("verdict", check.verdict))
+    suite.set("tests", str(len(suite)))
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+@cache
+def _module(name: str) -> Any:
+    return template(TEMPLATES / name).make_module(_helpers())
+
+
+def _helpers() -> dict[str, Any]:
+    units = {unit: partial(_format_interval, unit=unit) for unit in ("ratio", "us")}
+    words = template(TEMPLATES / "words.j2").make_module({**units, "percent": percent})
+    return {
+        "again": AGAIN,
+        "least_us": LEAST_US,
+        **units,
+        "plain_us": _plain_us,
+        "words": words,
+    }
+
+
+def _format_interval(value: Any, *, unit: str) -> str:
+    """With its interval, where there is one."""
+    if value.point is None:
+        return "-"
+    if value.low is None and value.high is None:
+        return signed([value.point], unit)[0]
+    return with_interval(Interval(value.point, value.low, value.high), unit)
+
+
+def _plain_us(value: Estimated) -> str:
+    """Without a sign: of an amount, not of a difference."""
+    if value.point is None:
+        return "-"
+    ends = "" if value.low is None or value.high is None else f" [{value.low:.1f}, {value.high:.1f}]"
+    return f"{value.point:.1f} µs{ends}"
+
+
+def json_of(check: Check) -> str:
+    return msgspec.json.format(msgspec.json.encode(check), indent=2).decode()

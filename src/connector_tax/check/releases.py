@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -235,16 +236,13 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
                 " what that one was asked for."
             )
         found.append(kept.measurement)
-    host: dict[str, Fact] = {
-        "cores": psutil.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9),
-    }
+    memory_gb = round(psutil.virtual_memory().total / 1e9)
     record = Record(
         created_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         command=asked.command,
         gpu=asked.gpu,
         model=asked.plain.model.name,
-        host=host,
+        host={"cores": psutil.cpu_count(), "memory_gb": memory_gb},
         installed=installs,
         measurements=tuple(found),
         changes=tuple(changes_of(found)),
@@ -288,7 +286,7 @@ def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measure
 
 
 def _row(release: str, plain: Measured, own: Measured) -> Row:
-    ours, theirs = own.facts["settings"], plain.facts["settings"]
+    switched = differences(plain.facts["settings"], own.facts["settings"])
     return Row(
         release=release,
         found=compare(plain, own),
@@ -296,106 +294,89 @@ def _row(release: str, plain: Measured, own: Measured) -> Row:
             compare(replace(plain, starts=[p]), replace(own, starts=[o]))
             for p, o in zip(plain.starts, own.starts, strict=True)
         ),
-        switched={
-            name: (change["plain"], change["own"]) for name, change in differences(theirs, ours).items()
-        },
-        spinning={
-            name: cores
-            for name, cores in own.facts["spinning"].items()
-            if name not in plain.facts["spinning"]
-        },
+        switched={name: (change["plain"], change["own"]) for name, change in switched.items()},
+        spinning={k: v for k, v in own.facts["spinning"].items() if k not in plain.facts["spinning"]},
     )
 
 
 def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
     """Plain's between releases that follow each other, then each connector's."""
-    found: list[tuple[str, str, Row, Row, Floats]] = []
-    for way in SCHEDULING:
-        found += _plain_changes([m for m in measurements if m.scheduling == way], way)
-    for m in measurements:
-        for a, b in pairwise(row for row in m.rows if row.missing is None):
-            found.append((m.connector, m.scheduling, a, b, _over_plain(b) - _over_plain(a)))
+    pairs = [(m, a, b) for m in measurements for a, b in pairwise(r for r in m.rows if r.missing is None)]
+    # Plain runs beside each connector, so all measurements have their starts of it.
+    plain: dict[tuple[str, str, str], list[tuple[Row, Row]]] = {}
+    for m, a, b in sorted(pairs, key=lambda pair: SCHEDULING.index(pair[0].scheduling)):
+        plain.setdefault((m.scheduling, a.release, b.release), []).append((a, b))
+    found: list[tuple[str, str, Row, Row, Floats]] = [
+        (PLAIN, way, *same[0], np.concatenate([_grown(_plain_us, a, b) for a, b in same]))
+        for (way, *_), same in plain.items()
+    ]
+    found += [(m.connector, m.scheduling, a, b, _grown(_over_plain_us, a, b)) for m, a, b in pairs]
     for name, way, a, b, values in found:
         significant = _excludes_zero(values, len(found))
         change = Change(name, way, a.release, b.release, _interval(values), significant)
         if name != PLAIN:
-            outside = _interval(values - (_hooks_us(b) - _hooks_us(a)))
+            outside = _interval(values - _grown(_hooks_us, a, b))
             change = msgspec.structs.replace(
                 change, hooks=_hook_changes(a, b) if significant else (), outside_hooks=outside
             )
         yield change
 
 
-def _plain_changes(
-    measurements: Sequence[Measurement], way: str
-) -> Iterator[tuple[str, str, Row, Row, Floats]]:
-    """Plain runs beside each connector, so all measurements have their starts of it."""
-    found: dict[tuple[str, str], list[tuple[Row, Row]]] = {}
-    for m in measurements:
-        for a, b in pairwise(row for row in m.rows if row.missing is None):
-            found.setdefault((a.release, b.release), []).append((a, b))
-    for pairs in found.values():
-        a, b = pairs[0]
-        yield (
-            PLAIN,
-            way,
-            a,
-            b,
-            np.concatenate([_plain_us(later) - _plain_us(earlier) for earlier, later in pairs]),
-        )
+def _grown(of: Callable[[VirtualTime], float | None], earlier: Row, later: Row) -> Floats:
+    """A number of the later release less that of the earlier one, by start; microseconds a step."""
+    then, now = (np.array([of(one) for one in row.starts], dtype=float) for row in (earlier, later))
+    grown: Floats = now - then
+    return grown
+
+
+def _over_plain_us(one: VirtualTime) -> float | None:
+    """The engine's thread, the connector less plain."""
+    return one.step_us.charged.point
+
+
+def _plain_us(one: VirtualTime) -> float | None:
+    return one.engine_us_per_step[PLAIN].point
+
+
+def _hooks_us(one: VirtualTime) -> float:
+    return sum(h.cpu_us_per_step.point or 0.0 for h in one.hooks)
 
 
 def _excludes_zero(values: Floats, looks: int) -> bool:
-    if values.size < 2:
-        return False
-    _, low, high = mean_interval(values, 1 - (1 - CONFIDENCE) / looks)
-    return low > 0 or high < 0
+    found = _interval(values, 1 - (1 - CONFIDENCE) / looks)
+    return found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
 
 
-def _over_plain(row: Row) -> Floats:
-    """The engine's thread, the connector less plain, by start; microseconds a step."""
-    return np.array([one.step_us.charged.point for one in row.starts], dtype=float)
-
-
-def _plain_us(row: Row) -> Floats:
-    return np.array([one.engine_us_per_step["plain"].point for one in row.starts], dtype=float)
-
-
-def _hooks_us(row: Row) -> Floats:
-    return np.array(
-        [sum(h.cpu_us_per_step.point or 0.0 for h in one.hooks) for one in row.starts], dtype=float
-    )
-
-
-def _interval(values: Floats) -> Interval:
+def _interval(values: Floats, confidence: float = CONFIDENCE) -> Interval:
     if values.size < 2:
         return Interval(float(values.mean()), None, None)
-    return Interval(*mean_interval(values, CONFIDENCE))
+    return Interval(*mean_interval(values, confidence))
 
 
 def _hook_changes(earlier: Row, later: Row) -> tuple[HookChange, ...]:
-    tables = [
-        [{f"{h.side}/{h.hook}": h.cpu_us_per_step.point or 0.0 for h in one.hooks} for one in row.starts]
-        for row in (earlier, later)
-    ]
-    names = sorted({name for table in tables for one in table for name in one})
+    names = sorted({_name(h) for row in (earlier, later) for one in row.starts for h in one.hooks})
     found = []
     for name in names:
-        values = np.array([b.get(name, 0.0) - a.get(name, 0.0) for a, b in zip(*tables, strict=True)])
-        if _excludes_zero(values, len(names)):
+
+        def us(one: VirtualTime, name: str = name) -> float:
+            return next((h.cpu_us_per_step.point or 0.0 for h in one.hooks if _name(h) == name), 0.0)
+
+        if _excludes_zero(values := _grown(us, earlier, later), len(names)):
             found.append(HookChange(name, _interval(values)))
     return tuple(sorted(found, key=lambda h: -abs(h.us_per_step.point or 0.0)))
+
+
+def _name(hook: Any) -> str:
+    return f"{hook.side}/{hook.hook}"
 
 
 def write_record(record: Record, root: Path) -> None:
     """``record.json``, ``record.csv`` and ``record.html``."""
     write_json(root / "record.json", msgspec.to_builtins(record))
     write_text(root / "record.csv", _csv(record))
-    page = template(Path(__file__).parent / "record.html.j2")
-    write_text(
-        root / "record.html",
-        page.render(record=record, css=STYLE.read_text(encoding="utf-8"), way_words=WAY_WORDS),
-    )
+    page = template(Path(__file__).with_name("record.html.j2"))
+    css = STYLE.read_text(encoding="utf-8")
+    write_text(root / "record.html", page.render(record=record, css=css, way_words=WAY_WORDS))
 
 
 WAY_WORDS = {"async": "asynchronous", "sync": "synchronous"}
@@ -432,7 +413,7 @@ def _cells(row: Row) -> list[object]:
         found.starts,
         _digits(found.engine_us_per_step["plain"].point),
         *(_digits(x) for i in intervals for x in (i.point, i.low, i.high)),
-        _digits(sum(h.cpu_us_per_step.point or 0.0 for h in found.hooks)),
+        _digits(_hooks_us(found)),
         round(sum(row.spinning.values()), 2),
         "; ".join(f"{name}: {a} -> {b}" for name, (a, b) in row.switched.items()),
     ]
@@ -440,6 +421,3 @@ def _cells(row: Row) -> list[object]:
 
 def _digits(value: float | None) -> str:
     return "" if value is None else f"{value:.5g}"
-
-
-__all__ = ["Asked", "Record", "changes_of", "interpreters", "measure_record", "write_record"]

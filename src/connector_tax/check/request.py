@@ -1,25 +1,60 @@
-"""What is checked: a connector by its entry or by vLLM's own JSON, on which GPU, with which model."""
+"""What is checked: a connector by its entry or by vLLM's own JSON, on which GPU, with which model and
+interpreter; and whether that interpreter loads it, asked in seconds before anything is launched."""
 
+import argparse
 import copy
 import json
 import os
 import re
+import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.checked import PROJECT_ROOT, checked
 from connector_tax.base.config.load import KvTransferConfig, read_connectors
 from connector_tax.base.config.secrets import refuse_inline
-from connector_tax.base.errors import ConfigError
-from connector_tax.base.files import parse_json, read_json, sha256_of
+from connector_tax.base.errors import ConfigError, EngineError
+from connector_tax.base.files import parse_json, printable, read_json, sha256_of
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Foreign
-from connector_tax.base.records.connector import ConnectorEntry
-from connector_tax.check.document import Check
+from connector_tax.base.records.connector import ConnectorEntry, ConnectorSpec
+from connector_tax.check.document import Check, Fault
+from connector_tax.run.engine.command import engine_environment, no_program
+from connector_tax.run.engine.gpus import cards_of
+
+VARIABLE = "ENGINE_PYTHON"
+
+
+def add_engine_python(parser: argparse.ArgumentParser) -> None:
+    """Optional by itself, so that usage and help are the same whatever the environment says."""
+    parser.add_argument(
+        "--engine-python",
+        metavar="PYTHON",
+        help=f"an interpreter that has vLLM; default ${VARIABLE}",
+    )
+
+
+def engine_python_of(args: argparse.Namespace) -> str:
+    """
+    Raises:
+        ConfigError: neither the argument nor the variable gives one, or it cannot be run.
+    """
+    if given := args.engine_python or os.environ.get(VARIABLE):
+        python = shutil.which(given) or given
+        if fault := no_program(python):
+            raise ConfigError(f"--engine-python {python}: {fault}")
+        return python
+    raise ConfigError(
+        "no interpreter that has vLLM is given. Either --engine-python /path/to/venv/bin/python, or export"
+        f" {VARIABLE}=/path/to/venv/bin/python; scripts/make_engine_env.sh makes one without a GPU."
+    )
+
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
@@ -223,3 +258,60 @@ def _json(option: str, text: str, kind: Any) -> Foreign:
     checked(value, kind, option)
     refuse_inline(value, option)
     return value
+
+
+# Begins the answer of launch/plugins/connector_loads.py.
+ANSWER = "connector-tax-loads:"
+TIMEOUT_S = 120.0
+PLUGINS = PROJECT_ROOT / "launch" / "plugins"
+
+
+def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
+    """Return what is missing; None where all is there. Raises as ``faults``."""
+    connector = config.connector(request.connector_id)
+    environment = engine_environment(config.engine, connector, cards_of(config.engine))
+    return faults(request.engine_python, [connector], environment)[0]
+
+
+def faults(
+    python: str, connectors: Sequence[ConnectorSpec], environment: Mapping[str, str]
+) -> list[Fault | None]:
+    """Return of each connector what it lacks in the engine's Python.
+
+    Raises:
+        EngineError: it does not answer.
+    """
+    paths = [str(PLUGINS), *filter(None, [environment.get("PYTHONPATH")])]
+    asked = [
+        {
+            "connectors": connectors_in(c.kv_transfer_config) if c.kv_transfer_config else [],
+            "packages": [m.module for m in c.modules],
+        }
+        for c in connectors
+    ]
+    try:
+        ended = subprocess.run(
+            [python, "-m", "connector_loads", json.dumps(asked)],
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it"
+            " by hand."
+        ) from error
+    answers = [line for line in ended.stdout.splitlines() if line.startswith(ANSWER)]
+    if not answers:
+        said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+        return [Fault("broken", "vllm", said=printable(said, 300))] * len(connectors)
+    found = json.loads(answers[-1].removeprefix(ANSWER))
+    pairs = zip(found["faults"], connectors, strict=True)
+    return [one and _with_install(one, c, found["cuda"]) for one, c in pairs]
+
+
+def _with_install(found: dict[str, str], connector: ConnectorSpec, cuda: str | None) -> Fault:
+    installs = {m.module: m.install_for(cuda) for m in connector.modules}
+    return Fault(**found, install=installs.get(found["subject"], f"pip install {found['subject']}"))

@@ -17,21 +17,29 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_named
 from connector_tax.base.secrets import masked
 from connector_tax.check.campaign import engine_spec, virtual_load, write_campaign
-from connector_tax.check.command import Ending, kept_in, run_check
-from connector_tax.check.engine_python import add_engine_python, engine_python_of
-from connector_tax.check.growth import read_baseline
-from connector_tax.check.output import json_of, junit_of, markdown_of, text_of
+from connector_tax.check.command import (
+    Ending,
+    artifact_folder,
+    json_of,
+    junit_of,
+    markdown_of,
+    run_check,
+    text_of,
+)
 from connector_tax.check.releases import Asked, interpreters, measure_record
 from connector_tax.check.request import (
     GIVEN,
     METRICS,
     STEP,
     CheckRequest,
+    add_engine_python,
     engine_args,
+    engine_python_of,
     entry_by_id,
     entry_of_json,
     model_folder,
 )
+from connector_tax.check.verdict import read_baseline
 from connector_tax.run.engine.lifeline import end_in_order
 from connector_tax.virtual_time import Load
 
@@ -125,7 +133,7 @@ def _run(args: argparse.Namespace) -> int:
         if not args.json:
             print(masked(text_of(part, value)), flush=True)
 
-    with kept_in(args.to) as root:
+    with artifact_folder(args.to) as root:
         check = run_check(request, root, ending, show)
     if args.json:
         print(masked(json_of(check)))

@@ -18,8 +18,8 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.templates import columns, template
 from connector_tax.base.units import duration_text
 from connector_tax.base.vllm_model.shape import model_shape
-from connector_tax.check import early
-from connector_tax.check.engine_python import VARIABLE, add_engine_python
+from connector_tax.check import request as checks
+from connector_tax.check.request import VARIABLE, add_engine_python
 from connector_tax.init import ADDED, Wanted, card_of, costs_of, known_connectors, plans, shape_of
 from connector_tax.outlook import Outlook, between, outlook
 from connector_tax.run.engine.gpus import host_gpus, memory_used_mib
@@ -125,8 +125,8 @@ def _states(connectors: list[ConnectorSpec], python: str) -> list[str]:
     Raises:
         ConfigError: there is no vLLM, or no such interpreter.
     """
-    words: Any = template(Path(early.__file__).with_name("words.j2")).module
-    found = early.faults(python, connectors, os.environ)
+    words: Any = template(Path(checks.__file__).with_name("words.j2")).module
+    found = checks.faults(python, connectors, os.environ)
     states = [INSTALLED if fault is None else str(words.fault(fault, python)) for fault in found]
     if all(fault is not None and fault.code == "no_vllm" for fault in found):
         raise ConfigError(states[0])

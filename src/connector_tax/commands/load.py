@@ -9,9 +9,9 @@ from connector_tax.load.arguments import BRIEF, EXAMPLES, add_arguments
 
 # Imports on call, so that help is fast.
 def _run(args: argparse.Namespace) -> int:
-    from connector_tax.load.choices import load_of
-    from connector_tax.load.demo import embedded_engine
+    from connector_tax.load.plan import load_of
     from connector_tax.load.run import run
+    from connector_tax.load.server import embedded_engine
 
     with embedded_engine(args) if args.demo else nullcontext():
         return run(load_of(args))

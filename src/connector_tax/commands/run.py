@@ -20,7 +20,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.last_words import COMMAND_VARIABLE, QUIET_VARIABLE
 from connector_tax.base.plan.named import DEFAULT, Named, add_campaign, results_folder
 from connector_tax.base.units import duration_text
-from connector_tax.check.engine_python import add_engine_python
+from connector_tax.check.request import add_engine_python
 from connector_tax.commands.sitting import measure, take_all
 from connector_tax.commands.smoke import GPU, VIRTUAL, smoke_campaign
 from connector_tax.read.report.status import seconds_left

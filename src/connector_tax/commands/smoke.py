@@ -14,8 +14,7 @@ from connector_tax.base.errors import EngineError
 from connector_tax.base.files import write_text
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.plan.named import Named, results_folder
-from connector_tax.check.engine_python import engine_python_of
-from connector_tax.check.request import model_folder
+from connector_tax.check.request import engine_python_of, model_folder
 from connector_tax.run.engine.gpu_host import lacking
 
 GPU, VIRTUAL = "gpu", "virtual-gpu"

@@ -120,7 +120,7 @@ def overview(sweep: "Sweep", results: Path) -> str:
             f"{finished} of {len(states)} campaigns finished, about {left} left, as far as rates and a"
             " launch's time are guessed"
         ),
-        *[f"go on with: connector-tax sweep {sweep.word} run"] * (finished < len(states)),
+        *[f"go on with: connector-tax sweep {sweep.quoted_path} run"] * (finished < len(states)),
         *[SIDE_BY_SIDE] * beside,
     ]
     return "\n".join(map(printable, lines))
@@ -171,7 +171,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
             f" {went}"
         )
     elif not outcome.failed:
-        _say(f"{went}. Their taxes: connector-tax sweep {sweep.word} table")
+        _say(f"{went}. Their taxes: connector-tax sweep {sweep.quoted_path} table")
         return 0
     _note(f"{went}. Go on with: {shlex.join(['connector-tax', *sys.argv[1:]])}")
     return 1 if outcome.interrupted is None else 128 + outcome.interrupted

@@ -1,12 +1,17 @@
-"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals, and what is to be known beside
-them."""
+"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals, what it asked of the server by
+its schedule, and what is to be known beside them."""
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from connector_tax.base.documents.load import (
     LATENCIES,
@@ -21,19 +26,21 @@ from connector_tax.base.documents.load import (
 from connector_tax.base.files import printable
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.records.sessions import read_sessions
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import Estimate, block_length, estimate_percentiles
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.gaps import gap_percentiles, read_gaps_ms
+from connector_tax.base.statistics.overload import MIN_THROUGHPUT_RATIO
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.units import s_to_ns
-from connector_tax.load.demand import NEVER_NS, cut_of, demand_of, done_in, ended_ns, planned_of, unserved
-from connector_tax.load.slo import percentile_name
+from connector_tax.base.units import MOST_NS, s_to_ns
+from connector_tax.load.plan import percentile_name
 from connector_tax.read.figures.words import label, reason_text
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
 from connector_tax.run.loadgen.prefix_hits import said_of
+from connector_tax.run.workload.arrivals import OPEN_LOOP
 
 CONFIDENCE = 0.95
 DRAWS = 2000
@@ -57,6 +64,12 @@ RISES = "the concurrency rises while the window lasts: its requests are of no on
 # Why a latency has no number.
 OVERLOADED = "the cell was overloaded: a percentile would say how long it was"
 IN_ONE_PIECE = "answers in one piece have none"
+# The end of what is not over.
+NEVER_NS = MOST_NS
+# Four that are all longer than four others are so by chance in one of 70 cases.
+FEWEST_OF_A_THIRD = 4
+# When something came due, and when it was over.
+Span = tuple[int, int]
 
 
 def result_of(
@@ -76,16 +89,20 @@ def result_of(
     window, requests = outcome.window, outcome.requests
     chosen = in_window(requests, window)
     ok = [r for r in chosen if r.status == "ok"]
-    hit: bool | None = False
-    if spec.sessions is None:
-        hit = None if hits is None else bool(hits["hit_tokens"] or hits["store_hit_tokens"])
     planned, cut, demand = planned_of(spec), cut_of(spec, outcome), demand_of(spec, outcome)
+    hit = None if hits is None else bool(hits["hit_tokens"] or hits["store_hit_tokens"])
+    hit = False if spec.sessions is not None else hit
     remarks = remarks_of(spec, outcome, cut, demand=demand, hits=hits, hit=hit)
     # Of a fixed number ``not_all_sent`` stands for the other.
     own = [f for f in window.flags if planned is None or f != "min_completed_not_reached"]
-    done, over_s = _completed(spec, requests, window)
+    if spec.num_requests is None:
+        done, over_s = done_in(requests, window), window.window_s
+    else:
+        ends = [end for end in map(ended_ns, chosen) if end < NEVER_NS]
+        ends += [window.t_stop_ns] * (not window.min_completed_reached)
+        done, over_s = ok, (max([window.window_start_ns, *ends]) - window.window_start_ns) / 1e9
     per_s = over_s or math.inf
-    output = sum(r.completion_tokens or 0 for r in done)
+    output, prompts = (sum(getattr(r, f"{of}_tokens") or 0 for r in done) for of in ("completion", "prompt"))
     why = _why_no_interval(spec, window)
     goodput = None
     if limits:
@@ -97,12 +114,7 @@ def result_of(
         requests={"window": len(chosen), **dict(sorted(Counter(r.status for r in chosen).items()))},
         n_scheduled=len(requests) if planned is None else planned,
         rate_per_s=spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None,
-        throughput=Throughput(
-            requests_per_s=len(done) / per_s,
-            output_tokens_per_s=output / per_s,
-            total_tokens_per_s=(output + sum(r.prompt_tokens or 0 for r in done)) / per_s,
-            over_s=over_s,
-        ),
+        throughput=Throughput(len(done) / per_s, output / per_s, (output + prompts) / per_s, over_s),
         latencies=_latencies(spec, outcome, percentiles, why),
         goodput=goodput,
         prompt_tokens_mean=_mean([r.prompt_tokens for r in ok]),
@@ -118,20 +130,6 @@ def result_of(
         remarks=tuple(remarks.values()),
         failed=_share([r.status != "ok" for r in chosen], why),
     )
-
-
-def _completed(
-    spec: CellSpec, requests: Sequence[RequestRecord], window: CellWindow
-) -> tuple[list[RequestRecord], float]:
-    """Return what counts as completed, and the seconds by which it is divided."""
-    if spec.num_requests is None:
-        return done_in(requests, window), window.window_s
-    chosen = in_window(requests, window)
-    ends = [end for end in map(ended_ns, chosen) if end < NEVER_NS]
-    if not window.min_completed_reached:
-        ends.append(window.t_stop_ns)
-    over_ns = max([0, *(end - window.window_start_ns for end in ends)])
-    return [r for r in chosen if r.status == "ok"], over_ns / 1e9
 
 
 def _latencies(
@@ -168,39 +166,34 @@ def _why_no_interval(spec: CellSpec, window: CellWindow) -> str | None:
         return ONE_BATCH
     if spec.ramp_from_per_s is not None:
         return CHANGES
-    rises = spec.arrival == "concurrency" and window.window_start_ns < window.t0_ns + s_to_ns(
-        spec.ramp_up_s or 0.0
-    )
-    return RISES if rises else None
+    full_ns = window.t0_ns + s_to_ns(spec.ramp_up_s or 0.0)
+    return RISES if spec.arrival == "concurrency" and window.window_start_ns < full_ns else None
 
 
 def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None) -> Level:
     """With no interval where one would say more than is known, and with a number also of observations too few
     for one."""
     low, high = estimate.interval(CONFIDENCE)
-    point = estimate.point
+    point, n = estimate.point, estimate.n
     if point is None and values is not None and values.size:
         point = percentile(values, q)
         if point is None:
-            return Level(
-                None,
-                n=estimate.n,
-                reason=f"{percentile_name(q)} falls on requests that failed or did not finish",
-            )
+            why = f"{percentile_name(q)} falls on requests that failed or did not finish"
+            return Level(None, n=n, reason=why)
     if why is not None and point is not None:
-        return Level(point, None, None, estimate.n, why)
+        return Level(point, n=n, reason=why)
     # An interval is made wider for what few blocks do not tell, and may reach below what a latency can be.
     low = None if low is None else max(low, 0.0)
-    return Level(point, low, high, estimate.n, reason_text(estimate.quantity(CONFIDENCE).reason) or None)
+    return Level(point, low, high, n, reason_text(estimate.quantity(CONFIDENCE).reason) or None)
 
 
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
     """Whether it completed and met every limit; a latency that it does not have, as TPOT of one token, is not
     met."""
-    if request.status != "ok":
-        return False
     found = latencies_ms([request])
-    return all(max(found[f"{limit.metric}_ms"], default=math.inf) <= limit.limit_ms for limit in limits)
+    return request.status == "ok" and all(
+        max(found[f"{limit.metric}_ms"], default=math.inf) <= limit.limit_ms for limit in limits
+    )
 
 
 def _share(those: Sequence[bool], why: str | None) -> Level:
@@ -211,7 +204,7 @@ def _share(those: Sequence[bool], why: str | None) -> Level:
         return Level(None, reason="no request was scheduled in the window")
     share = float(values.mean())
     if why is not None:
-        return Level(share, None, None, n, why)
+        return Level(share, n=n, reason=why)
     effective = n / block_length([values]) if np.ptp(values) > 0 else float(n)
     z2 = 1.959964**2
     centre = (share * effective + z2 / 2) / (effective + z2)
@@ -221,13 +214,205 @@ def _share(those: Sequence[bool], why: str | None) -> Level:
 
 def _mean(values: Sequence[int | None]) -> float | None:
     known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
+    return fmean(known) if known else None
+
+
+# --- What came due, and what was served
+
+
+def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
+    """Return what came due, and what was done; None for loads without a rate."""
+    if spec.arrival not in OPEN_LOOP:
+        return None
+    requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
+    spans = _spans(spec, requests, outcome.window.t_stop_ns)
+    window = outcome.window if ramp else _when_full(spans, outcome.window)
+    start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
+
+    def in_flight(at_ns: int) -> int:
+        return sum(r.status != "dropped" and r.t_sched_ns < at_ns <= ended_ns(r) for r in requests)
+
+    return Demand(
+        unit="requests" if spec.sessions is None else "sessions",
+        arrived=sum(start_ns <= at_ns < stop_ns for at_ns, _ in spans),
+        due=len(in_window(requests, window)),
+        done=len(done_in(requests, window)),
+        in_flight=(in_flight(start_ns), in_flight(stop_ns)),
+        over_s=window.window_s,
+        fills_s=UNSET if ramp else _fills_s(spans, outcome.window),
+    )
+
+
+def done_in(requests: Sequence[RequestRecord], window: CellWindow) -> list[RequestRecord]:
+    """Return requests that were complete in the window, whenever they were due."""
+    start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
+    return [r for r in requests if r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns]
+
+
+def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[Span]:
+    """Return what arrives: requests, or sessions, each with all of its turns so far, in which it asks for
+    more.
+
+    A request that failed in the cell was in flight until then; one that the end of the cell cut off would
+    have gone on.
+    """
+    if spec.sessions is None:
+        return [
+            (r.t_sched_ns, end_ns if r.status == "ok" or end_ns < stop_ns else NEVER_NS)
+            for r, end_ns in zip(requests, map(ended_ns, requests), strict=True)
+        ]
+    turns: dict[int | None, list[RequestRecord]] = {}
+    for r in requests:
+        turns.setdefault(r.session, []).append(r)
+    return sorted(
+        (
+            min(r.t_sched_ns for r in those),
+            max((r.t_done_ns for r in those if r.t_done_ns is not None), default=NEVER_NS),
+        )
+        for those in turns.values()
+    )
+
+
+def ended_ns(request: RequestRecord) -> int:
+    """Return when a request was complete or had failed."""
+    found = request.t_end_ns if request.t_done_ns is None else request.t_done_ns
+    return NEVER_NS if found is None else found
+
+
+def _fills_s(spans: list[Span], window: CellWindow) -> float | UnsetType:
+    """Return how long the longest lasted of those that began in the cell's first quarter, where it was over
+    after the window's middle.
+
+    Unset elsewhere, and where answers get longer from one to the next: so they do behind a queue, and not by
+    their length.
+    """
+    lengths_ns = _lengths_ns(spans, window.t0_ns + (window.t_stop_ns - window.t0_ns) // 4)
+    longest_ns = max(lengths_ns, default=0)
+    over_early = window.t0_ns + longest_ns <= _middle_ns(window)
+    return UNSET if over_early or _gets_longer(lengths_ns) else longest_ns / 1e9
+
+
+def _middle_ns(window: CellWindow) -> int:
+    return (window.window_start_ns + window.t_stop_ns) // 2
+
+
+def _lengths_ns(spans: list[Span], before_ns: int) -> list[int]:
+    """Of what came due before that time and was over at some time."""
+    return [over_ns - due_ns for due_ns, over_ns in spans if over_ns < NEVER_NS and due_ns < before_ns]
+
+
+def _gets_longer(e2e_ns: list[int]) -> bool:
+    """Whether nearly each answer of the last third takes longer than each of the first one, and by half at
+    the median: so they do behind a queue of several slots. Long answers of one time have the server's load in
+    common, whichever of them came first.
+    """
+    third = len(e2e_ns) // 3
+    if third < FEWEST_OF_A_THIRD:
+        return False
+    first, last = sorted(e2e_ns[:third]), e2e_ns[-third:]
+    longer = sum(bisect_left(first, later) for later in last)
+    return longer >= 0.95 * third**2 and median(last) > 1.5 * median(first)
+
+
+def _when_full(spans: list[Span], window: CellWindow) -> CellWindow:
+    """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began
+    before the window's middle.
+
+    Until then what is in flight grows, however well the server keeps up, and would count as left over.
+    """
+    middle_ns = _middle_ns(window)
+    full_ns = min(window.t0_ns + max(_lengths_ns(spans, middle_ns), default=0), middle_ns)
+    return replace(window, window_start_ns=max(window.window_start_ns, full_ns))
+
+
+def planned_of(spec: CellSpec) -> int | None:
+    """Return the requests of a fixed number, all turns of sessions; None for a cell that ends by time."""
+    n = spec.num_requests
+    if n is None or spec.sessions is None:
+        return n
+    sessions = read_sessions(Path(spec.sessions))
+    if sessions[0].arrival_s is not None and spec.arrival in OPEN_LOOP:
+        n = min(n, len(sessions))
+    rounds, rest = divmod(n, len(sessions))
+    turns = [len(session.turns) for session in sessions]
+    return rounds * sum(turns) + sum(turns[:rest])
+
+
+def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
+    """Return what was sent of a fixed number; None where all of it was, and for other cells."""
+    planned, session, window = planned_of(spec), outcome.session, outcome.window
+    sent = sum(
+        r.status != "dropped" and not (r.status == "aborted" and r.t_send_ns is None)
+        for r in outcome.requests
+    )
+    if planned is None or window.min_completed_reached or sent >= planned:
+        return None
+    in_time = window.t_stop_ns - window.t0_ns < s_to_ns(spec.max_cell_s)
+    died = session.deaths[0] if session.deaths and in_time else None
+    limit = f"a cell lasts {spec.max_cell_s:g} s at most (--max-seconds)"
+    return Cut(sent=sent, planned=planned, why=session.aborted or session.given_up or died or limit)
+
+
+def scatter_of(spec: CellSpec) -> float:
+    """The variance of how many arrive in a time, over their mean: 1 for Poisson arrivals, and more for
+    bursts."""
+    return {"fixed": 0.0, "gamma": 1 / (spec.gamma_shape or 1.0)}.get(spec.arrival, 1.0)
+
+
+def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) -> tuple[bool, bool]:
+    """Whether less was completed than came due, and whether that is beyond chance.
+
+    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming
+    due, so that their turns fall short of one another by less than the server falls short of the sessions.
+    One request more in flight at the end than at the start is no overload. Chance moves the numbers in flight
+    by about their square root.
+
+    Args:
+        failed: so many of the requests that are left over may be so since they failed, and not since the
+            server falls behind.
+        scatter: ``scatter_of`` the cell: chance also moves how many come due, by about the square root of
+            this times their number.
+    """
+    moved = max(sum(demand.in_flight), demand.arrived * scatter)
+    left = demand.due - demand.done
+    allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
+    return left > allowed, left - failed - 2 * math.sqrt(moved) > allowed
+
+
+def saturated(cell: LoadCell) -> bool:
+    """Whether the server did not keep up with the cell's rate, as far as the cell tells."""
+    demand = cell.demand
+    falls = demand is not None and not demand.fills_s and falls_short(demand, scatter=scatter_of(cell.spec))
+    return "overloaded" in cell.flags or bool(falls and falls[0])
+
+
+def served_text(demand: Demand, rate_per_s: float) -> str:
+    """By what came due in the window, which chance or sessions make another number than the rate."""
+    return label("load", f"served_{demand.unit}").format(demand, rate_per_s)
+
+
+def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
+    """What is served by an open loop's server that does not keep up with it, so that its queue grows as long
+    as the cell lasts.
+
+    None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or
+    sessions that go on ask for more as it goes on, so that the number in flight grows without a queue. A
+    request that failed in the window, or was dropped, waits in no queue; one that failed after the window's
+    end did.
+    """
+    rises = spec.ramp_from_per_s is not None or spec.sessions is not None
+    if demand is None or not spec.rate_per_s or demand.fills_s or rises:
+        return None
+    at_start, at_end = demand.in_flight
+    failed = demand.due - (at_end - at_start) - demand.done
+    falls = falls_short(demand, max(failed, 0), scatter=scatter_of(spec))[1]
+    return served_text(demand, spec.rate_per_s) if falls else None
 
 
 # --- In words
 
 
-def worded(*rows: tuple[Any, ...]) -> dict[str, str]:
+def format_labels(*rows: tuple[Any, ...]) -> dict[str, str]:
     """Return the codes that hold and their words: each row is whether it does, the code, and what its words
     name."""
     return {code: label("load", code).format(*named) for holds, code, *named in rows if holds}
@@ -237,7 +422,7 @@ def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
     """Why the numbers are the client's or nobody's."""
     session, requests = outcome.session, outcome.requests
     some_ok = any(r.status == "ok" for r in requests)
-    words = worded(
+    words = format_labels(
         (session.aborted, "aborted", session.aborted),
         # A server that does not keep up is what was measured, and has its flag.
         (session.given_up and not outcome.window.overloaded, "given_up", session.given_up),
@@ -280,7 +465,7 @@ def remarks_of(
     ]
     # All of an offline batch is due at T0, and no client sends it at once.
     is_late = health.client_limited and spec.arrival != "offline"
-    return worded(
+    return format_labels(
         (overloaded and session.given_up, "given_up", session.given_up),
         (dropped, "dropped", dropped, n, spec.inflight_cap),
         (cut, "not_all_sent", cut),

@@ -1,24 +1,46 @@
-"""What is to be loaded, and the cells that it comes to."""
+"""The parsed command line of ``connector-tax load`` -> what is to be loaded, and the cells that it comes to.
 
+What contradicts itself is refused. A *request's* limit (``ttft=500ms``) says whether that request counts as
+good, and makes goodput. A *cell's* limit (``ttft_p90=500ms``) says whether a server holds a rate.
+"""
+
+import argparse
+import re
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count, product
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
 
 from connector_tax.base.documents.load import RequestLimit
 from connector_tax.base.errors import ConfigError
+from connector_tax.base.files import parse_json, shown
+from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.sessions import read_sessions
-from connector_tax.base.records.target import RequestForm, Target
+from connector_tax.base.records.target import RequestForm, Target, target_of
 from connector_tax.base.seeds import derive_seed
-from connector_tax.load.slo import CellLimit
+from connector_tax.load.arguments import LEAST_RATE_PER_S, MOST_RATE_PER_S, SHAPE
+from connector_tax.load.server import headers_of
 from connector_tax.load.sources import write_prompts, write_trace
 from connector_tax.run.loadgen.descriptors import Core, in_flight
 from connector_tax.run.workload.arrivals import OPEN_LOOP
-from connector_tax.run.workload.lengths import parse_lengths
+from connector_tax.run.workload.lengths import MOST_TOKENS, parse_lengths
 from connector_tax.run.workload.prompts import check_prompts, read_prompts
 
+Number = TypeVar("Number", int, float)
+_RATES = LEAST_RATE_PER_S, MOST_RATE_PER_S
+_LIST = "numbers separated by commas, such as "
+NONCE_BITS = 32
+# By so many are the workers of a sweep chosen whose rates are not known yet.
+RATE_OF_A_SWEEP_PER_S = 100.0
+# Of seven digits, as the renderer writes them.
+MOST_TOKEN_ID = 10_000_000
 # A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of
 # that its own work would begin to show in what it stamps.
 TOKENS_PER_WORKER_PER_S = 20_000.0
@@ -43,6 +65,17 @@ class Sweep:
     precision: float
     warmup_s: float | None = None
     duration_s: float | None = None
+
+
+class CellLimit(msgspec.Struct, frozen=True):
+    """A cell holds it if percentile ``q`` of its latencies is at most this."""
+
+    metric: str
+    q: float
+    limit_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.metric}_{percentile_name(self.q)} <= {self.limit_ms:g} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +107,319 @@ class Load:
     workers: int | None
     token_times: bool
     event_log: bool
+
+
+# --- The command line
+
+# Members of the body that the client has to know of; each has an option of its own.
+OWN_MEMBERS = {
+    "model": "--model",
+    "prompt": "--prompts",
+    "messages": "--prompts",
+    "stream": "--no-stream",
+    "stream_options": "--no-stream",
+    "max_tokens": "--output-length",
+    "n": "nothing: one answer per request is measured",
+}
+# No load is given.
+ALONE = "a sweep (no --rates)"
+_CLOSED = ("max_throughput", "offline", "concurrency")
+_LOADS = (*_CLOSED, "rates", "interval", "trace", "find_rate")
+# Options that say nothing without one of others.
+_NEEDS = (
+    ("--gamma-shape", "--arrival gamma"),
+    ("--arrival gamma", "--gamma-shape"),
+    ("--arrival gamma, --arrival poisson", f"--rates, --interval, --find-rate, {ALONE}"),
+    ("--ramp-from", "--rates, --interval"),
+    ("--ramp-from", "--ramp-up"),
+    ("--ramp-up", "--concurrency, --ramp-from"),
+    ("--offline", "--num-prompts"),
+    ("--find-rate", "--slo"),
+    ("--ca-file, --client-cert, --insecure", "https in --base-url"),
+    ("--client-key", "--client-cert"),
+    ("--speed", "--trace"),
+    ("--precision", f"--find-rate, {ALONE}"),
+    ("--chars-per-token", "--prompts"),
+    ("--keep-failed-sessions", "--sessions"),
+)
+# Options that leave nothing to say to others, and why.
+_CLASHES = (
+    (f"--find-rate, {ALONE}", "--num-prompts", "a fixed number of requests has no rate to hold"),
+    (f"--find-rate, {ALONE}", "--shapes", "it looks for the rate of one shape, given as --shape"),
+    (
+        "--trace, --num-prompts",
+        "--duration, --min-completed",
+        "it ends the cell with its last answer, and --max-seconds bounds it",
+    ),
+    ("--offline", "--warmup", "all of its requests are sent at once"),
+    ("--sessions", "--max-throughput, --offline", "sessions come at --rates or a --concurrency"),
+    ("--trace", "--sessions, --prompts", "it says itself what is sent"),
+    ("--sessions, --prompts, --trace", "--input-length, --text", "the file says what is sent"),
+    ("--sessions, --trace", "--output-length", "the file says how long answers are"),
+    ("--sessions", "--honor-eos", "its turns have the lengths that the file says"),
+    (
+        "--sessions, --trace",
+        "--api chat",
+        "conversations and traces are sent as token ids, which only completions take",
+    ),
+    (
+        "--sessions, --trace",
+        "--no-stream",
+        "conversations need the answers' token ids, which come in a stream",
+    ),
+    (
+        "--no-stream",
+        "--slo of ttft, --slo of tpot, --slo of itl, --goodput of ttft, --goodput of tpot",
+        "answers in one piece have no TTFT, TPOT or ITL; give e2e",
+    ),
+    ("--no-token-times", "--slo of itl", "ITL needs the times of all tokens"),
+)
+
+
+def load_of(args: argparse.Namespace) -> Load:
+    """Return what the command line asks for.
+
+    Raises:
+        ConfigError: arguments that contradict one another, or a value that is none.
+    """
+    if args.base_url is None:
+        raise ConfigError(
+            "--base-url (or --target) is missing. Give the server's http://host:port, or --demo."
+        )
+    target = target_of(
+        args.base_url,
+        args.model or "",
+        headers=headers_of(args.header, args.api_key_env),
+        ca_file=args.ca_file,
+        verify=not args.insecure,
+        client_cert=args.client_cert,
+        client_key=args.client_key,
+    )
+    slo, goodput = parse_slo(args.slo), parse_goodput(args.goodput)
+    alone = all(getattr(args, name) in (None, False) for name in _LOADS)
+    shapes = _shapes(args)
+    _check_combinations(
+        {
+            *((ALONE,) * alone),
+            *(("--shapes",) * (len(shapes) > 1)),
+            *(f"--{name.replace('_', '-')}" for name, value in vars(args).items() if value),
+            f"--api {args.api}",
+            f"--arrival {args.arrival}",
+            *(f"--slo of {limit.metric}" for limit in slo),
+            *(f"--goodput of {limit.metric}" for limit in goodput),
+            "https in --base-url" if target.tls else "",
+        }
+    )
+    for text in filter(None.__ne__, (args.input_length, args.output_length)):
+        parse_lengths(text)
+    finite = args.num_prompts is not None
+    low, high = _range("--token-ids", args.token_ids, "such as 1000,100000", int, 0, MOST_TOKEN_ID, ",")
+    percentiles = _numbers(
+        "--percentiles", args.percentiles.replace("p", ""), f"{_LIST}50,90,99", float, 1e-9, 100 - 1e-9
+    )
+    rates, sweep = _rates(args), None
+    if args.find_rate is not None:
+        wanted = "in requests per second, such as 0.5:64"
+        ends = _range("--find-rate", args.find_rate, wanted, float, *_RATES, ":")
+        rates, sweep = ends[1:], Sweep(*ends, _given_or(args.precision, 0.05))
+    elif alone:
+        rates = (RATE_OF_A_SWEEP_PER_S,)
+        sweep = Sweep(0.0, MOST_RATE_PER_S, _given_or(args.precision, 0.25), args.warmup, args.duration)
+    spec = CellSpec(
+        phase="a",
+        rate_per_s=0.0,
+        input_tokens=0,
+        output_tokens=0,
+        arrival=next((name for name in _CLOSED if getattr(args, name)), args.arrival),
+        warmup_s=_given_or(args.warmup, 0.0 if finite else 10.0),
+        duration_s=0.0 if finite else _given_or(args.duration, 60.0),
+        min_completed=0 if finite else _given_or(args.min_completed, 200),
+        max_cell_s=args.max_seconds,
+        drain_timeout_s=args.drain_timeout,
+        inflight_cap=args.inflight_cap,
+        seed=args.seed,
+        token_id_low=low,
+        token_id_high=high,
+        gamma_shape=args.gamma_shape,
+        concurrency=args.concurrency,
+        ramp_up_s=args.ramp_up,
+        keep_failed_sessions=args.keep_failed_sessions or None,
+        # The server may still have in its prefix cache what an earlier run with this seed sent.
+        nonce=_given_or(args.nonce, secrets.randbits(NONCE_BITS)),
+        num_requests=args.num_prompts,
+        ramp_from_per_s=args.ramp_from,
+        input_lengths=args.input_length,
+        output_lengths=args.output_length,
+        form=RequestForm(
+            api=args.api,
+            stream=not args.no_stream,
+            honor_eos=args.honor_eos,
+            body=_body(args),
+            timeout_s=args.request_timeout,
+            words=args.text,
+        ),
+    )
+    return Load(
+        target=target,
+        out=args.out or next(p for n in count(1) if not (p := Path(f"load-{n}")).exists()),
+        spec=spec,
+        rates_per_s=rates,
+        shapes=shapes,
+        sessions=args.sessions,
+        prompts=args.prompts,
+        trace=args.trace,
+        speed=args.speed or 1.0,
+        chars_per_token=args.chars_per_token or 4.0,
+        sweep=sweep,
+        slo=slo,
+        goodput=goodput,
+        percentiles=tuple(sorted({*percentiles, *(limit.q for limit in slo)})),
+        workers=args.workers,
+        token_times=not args.no_token_times and not args.no_stream,
+        event_log=args.event_log,
+    )
+
+
+def _check_combinations(given: set[str]) -> None:
+    for options, needed in _NEEDS:
+        for option in given.intersection(options.split(", ")):
+            if given.isdisjoint(needed.split(", ")):
+                raise ConfigError(f"{needed.replace(', ', ' or ')} is missing beside {option}.")
+    for options, others, why in _CLASHES:
+        for option, other in product(*(given.intersection(names.split(", ")) for names in (options, others))):
+            raise ConfigError(f"{option} does not go with {other}: {why}. Leave one of them out.")
+
+
+def _rates(args: argparse.Namespace) -> tuple[float, ...]:
+    if args.interval is not None:
+        return (1 / args.interval,)
+    if args.rates is None:
+        return ()
+    rates = _numbers("--rates", args.rates, f"{_LIST}0.5,1,2", float, *_RATES)
+    # Rates that read alike would share a cell's name and its file.
+    if len({f"{rate:g}" for rate in rates}) < len(rates):
+        raise ConfigError(f"--rates {args.rates}: one of them stands there twice.")
+    return rates
+
+
+def _shapes(args: argparse.Namespace) -> tuple[Shape, ...]:
+    if any(source is not None for source in (args.sessions, args.prompts, args.trace)):
+        return ()
+    given = _given_or(args.shape, SHAPE)
+    wanted = "INPUTxOUTPUT in tokens, such as 4096x256"
+    # What is drawn takes the place of what a shape says.
+    said = [int(text is None) for text in (args.input_length, args.output_length)]
+    shapes = []
+    for part in given.split(",") if "x" in given else [given.replace(",", "x")]:
+        n_input, n_output = _numbers("shape", part, wanted, int, 1, MOST_TOKENS, by="x", n=2)
+        shapes.append(Shape(n_input * said[0], n_output * said[1]))
+    if len(set(shapes)) < len(shapes):
+        raise ConfigError(f"--shapes {given}: two of them are the same load. Leave one out.")
+    return tuple(shapes)
+
+
+def _numbers(
+    option: str,
+    text: str,
+    wanted: str,
+    kind: Callable[[str], Number],
+    least: float,
+    most: float,
+    *,
+    by: str = ",",
+    n: int | None = None,
+) -> tuple[Number, ...]:
+    """Return the numbers of a text, ``n`` of them where that is given."""
+    try:
+        found = tuple(kind(part) for part in text.split(by))
+    except ValueError:
+        found = ()
+    if not found or (n or len(found)) != len(found) or not all(least <= number <= most for number in found):
+        raise ConfigError(f"{option} {shown(text)}: give {wanted}; each from {least:,g} to {most:,.10g}.")
+    return found
+
+
+def _range(
+    option: str, text: str, wanted: str, kind: Callable[[str], Number], least: float, most: float, by: str
+) -> tuple[Number, Number]:
+    low, high = _numbers(option, text, f"LOW{by}HIGH {wanted}", kind, least, most, by=by, n=2)
+    if low >= high:
+        raise ConfigError(f"{option} {text}: give LOW{by}HIGH with LOW < HIGH.")
+    return low, high
+
+
+def _body(args: argparse.Namespace) -> Foreign:
+    try:
+        # What is sent is JSON again: no infinity (1e999), no half of a surrogate pair, no nesting without
+        # end.
+        extra = {} if args.extra_body is None else parse_json(args.extra_body.encode())
+    except ValueError as error:
+        raise ConfigError(
+            f"--extra-body: not JSON ({error}). Give an object, such as '{{\"min_p\": 0.1}}'."
+        ) from error
+    if not isinstance(extra, dict):
+        raise ConfigError("--extra-body: not a JSON object. Give one, such as '{\"min_p\": 0.1}'.")
+    for name in OWN_MEMBERS.keys() & extra:
+        raise ConfigError(f"--extra-body: {name} is the client's own; use {OWN_MEMBERS[name]}.")
+    own = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
+    return {**{name: value for name, value in own.items() if value is not None}, **extra}
+
+
+def _given_or(given: Any, otherwise: Any) -> Any:
+    return otherwise if given is None else given
+
+
+# --- Limits
+
+_UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+# Neither a percentile nor a time is 0.
+_ABOVE_0 = r"(?=[0.]*[1-9])"
+_TIME = rf"={_ABOVE_0}(?P<time>[0-9]{{1,12}}(\.[0-9]{{1,12}})?)(?P<unit>us|ms|s)"
+_OF_A_REQUEST = r"(?P<metric>ttft|tpot|e2e)" + _TIME
+_OF_A_CELL = rf"(?P<metric>ttft|tpot|itl|e2e)_p(?P<q>{_ABOVE_0}[0-9]{{1,2}}(\.[0-9]{{1,3}})?)" + _TIME
+
+
+def percentile_name(q: float) -> str:
+    """``p99.99999``: the shortest digits that say which one it is, never another one."""
+    return f"p{np.format_float_positional(q, trim='-')}"
+
+
+def parse_goodput(text: str | None) -> tuple[RequestLimit, ...]:
+    """Read ``"ttft=500ms,tpot=50ms"``.
+
+    Raises:
+        ConfigError: no such limits.
+    """
+    wanted = "ttft, tpot or e2e with a time and its unit, each once: ttft=500ms,tpot=50ms"
+    found = _limits("--goodput", text, _OF_A_REQUEST, wanted)
+    return tuple(RequestLimit(match["metric"], limit_ms) for match, limit_ms in found)
+
+
+def parse_slo(text: str | None) -> tuple[CellLimit, ...]:
+    """Read ``"ttft_p90=500ms,tpot_p90=50ms"``.
+
+    Raises:
+        ConfigError: no such limits.
+    """
+    wanted = (
+        "percentiles of ttft, tpot, itl or e2e with a time and its unit, each once:"
+        " ttft_p90=500ms,tpot_p90=50ms"
+    )
+    found = _limits("--slo", text, _OF_A_CELL, wanted)
+    return tuple(CellLimit(match["metric"], float(match["q"]), limit_ms) for match, limit_ms in found)
+
+
+def _limits(option: str, text: str | None, pattern: str, wanted: str) -> list[tuple[re.Match[str], float]]:
+    found: dict[str, tuple[re.Match[str], float]] = {}
+    for part in () if text is None else map(str.strip, text.split(",")):
+        match, name = re.fullmatch(pattern, part), part.partition("=")[0]
+        if match is None or name in found:
+            raise ConfigError(f"{option} {shown(text)}: {part!r} is no such limit. Give {wanted}.")
+        found[name] = match, float(match["time"]) * _UNITS_MS[match["unit"]]
+    return list(found.values())
+
+
+# --- Cells
 
 
 class Content(NamedTuple):

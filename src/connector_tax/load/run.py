@@ -1,50 +1,82 @@
 """Loads a server as asked, cell by cell, and writes what came of it: records, ``summary.json``,
 ``summary.csv``, ``load.html``."""
 
-import csv
-import io
 import ipaddress
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic_ns
 
 from connector_tax import __version__
-from connector_tax.base.documents.load import Found, Judged, Level, LoadCell, Summary
+from connector_tax.base.documents.load import Found, Judged, LoadCell, Summary
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import write_json, write_lines, write_text
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
-from connector_tax.base.records.target import Target
+from connector_tax.base.records.target import RequestForm, Target
 from connector_tax.base.templates import columns
-from connector_tax.load import page as pages
-from connector_tax.load.live import LiveLine
-from connector_tax.load.measured import result_of
-from connector_tax.load.plan import (
-    Content,
-    Load,
-    Sweep,
-    cell_of,
-    cells_of,
-    contents_of,
-    workers_for,
+from connector_tax.load import output
+from connector_tax.load.find_rate import (
+    chosen_by,
+    find_rate,
+    found_of,
+    judge_cell,
+    never_observed,
+    too_short,
 )
+from connector_tax.load.measured import result_of
+from connector_tax.load.plan import Content, Load, Sweep, cell_of, cells_of, contents_of, workers_for
 from connector_tax.load.server import CacheCounters, measure_words, reach
-from connector_tax.load.sweep import chosen_by, find_rate, found_of, judge_cell, never_observed, too_short
-from connector_tax.load.table import cell_text, summary_rows
 from connector_tax.run.loadgen.cell import measure_cell
 from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import ENGINE_CORES, check_limit, discover, place
 from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
-from connector_tax.run.loadgen.messages import Observe
+from connector_tax.run.loadgen.messages import Ended, Observe
 from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
 
 # A short closed loop by which a sweep chooses its rates and times.
 PROBE_IN_FLIGHT, PROBE_S, PROBE_AT_MOST_S = 16, 5.0, 60.0
+LIVE_EVERY_NS = 500_000_000
+
+
+class LiveLine:
+    """One line on a terminal that says how a cell is going, over and over; nothing where standard error is no
+    terminal. The coordinator tells it of every request that ended."""
+
+    def __init__(self, cell_id: str) -> None:
+        self._cell_id = cell_id
+        self._start_ns = self._next_ns = monotonic_ns()
+        self._statuses: Counter[str] = Counter()
+
+    def ended(self, request: Ended) -> None:
+        self._statuses[request.status] += 1
+
+    def tick(self, sent: int) -> None:
+        """Write twice a second; asked a few times a second while the cell runs.
+
+        Args:
+            sent: requests taken from the schedule so far.
+        """
+        now_ns = monotonic_ns()
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + LIVE_EVERY_NS
+            counts = "".join(f"{n} {status}, " for status, n in self._statuses.items())
+            in_flight = max(sent - self._statuses.total(), 0)
+            seconds = (now_ns - self._start_ns) / 1e9
+            self._write(f"{self._cell_id}  {seconds:.0f} s  {counts}{in_flight} in flight")
+
+    def close(self) -> None:
+        self._write("")
+
+    def _write(self, line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
@@ -63,16 +95,28 @@ class _Run:
     unwritten: bool = False
 
     def measure(self, spec: CellSpec) -> LoadCell:
-        """One cell, said and written."""
+        """Measure one cell, say and write it."""
+        load = self.load
         try:
             with self.interrupt.measuring():
-                cell, requests = self._measured(spec)
+                with closing(LiveLine(spec.cell_id)) as live:
+                    before = self.cache.now()
+                    outcome = measure_cell(
+                        spec,
+                        self.target,
+                        pool=self.pool,
+                        observe=Observe(load.token_times, load.out if load.event_log else None, live),
+                        should_stop=self.interrupt.should_stop,
+                        should_abort=self.interrupt.should_abort,
+                    )
+                    hits = hits_between(before, self.cache.now())
+                cell = result_of(spec, outcome, percentiles=load.percentiles, limits=load.goodput, hits=hits)
                 self.cells.append(cell)
                 try:
-                    print(cell_text(cell), flush=True)
+                    print(output.cell_text(cell), flush=True)
                 finally:
                     # Also where nobody reads any more.
-                    self._write(spec, cell, requests)
+                    self._write(spec, cell, outcome.requests)
         except KeyboardInterrupt:
             shown = spec.cell_id in [cell.cell_id for cell in self.cells]
             lost = "may lack in --out" if shown else "was not over: its numbers and requests are lost"
@@ -81,26 +125,10 @@ class _Run:
         self.interrupt.raise_if_asked()
         return cell
 
-    def _measured(self, spec: CellSpec) -> tuple[LoadCell, list[RequestRecord]]:
-        load = self.load
-        with closing(LiveLine(spec.cell_id)) as live:
-            before = self.cache.now()
-            outcome = measure_cell(
-                spec,
-                self.target,
-                pool=self.pool,
-                observe=Observe(load.token_times, load.out if load.event_log else None, live),
-                should_stop=self.interrupt.should_stop,
-                should_abort=self.interrupt.should_abort,
-            )
-            hits = hits_between(before, self.cache.now())
-        cell = result_of(spec, outcome, percentiles=load.percentiles, limits=load.goodput, hits=hits)
-        return cell, outcome.requests
-
     def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:
         """A disk that is full takes files, but neither numbers, which are printed, nor the rates that are
         still to come."""
-        self.pictures.append(pages.picture(cell, requests))
+        self.pictures.append(output.picture(cell, requests))
         with self._writing(f"requests of {spec.cell_id}"):
             write_lines(self.load.out / f"requests_{spec.cell_id}.jsonl", (r.to_line() for r in requests))
         self.write_summary()
@@ -131,9 +159,14 @@ class _Run:
         with self._writing("summary.json"):
             write_json(load.out / "summary.json", summary)
         with self._writing("summary.csv"):
-            write_text(load.out / "summary.csv", csv_of(self.cells))
+            write_text(load.out / "summary.csv", output.csv_of(self.cells))
         with self._writing("load.html"):
-            write_text(load.out / "load.html", pages.page(summary, load, self.pictures))
+            write_text(load.out / "load.html", output.page(summary, load, self.pictures))
+
+    def say_search(self) -> None:
+        """Print what a search came to."""
+        if self.search is not None:
+            print("", *output.found_lines(self.search), sep="\n", flush=True)
 
 
 def run(load: Load) -> int:
@@ -172,20 +205,19 @@ def run(load: Load) -> int:
     placement = place(cores, workers, engine_cores=ENGINE_CORES if here else 0)
     with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
         running = _Run(load, target, pool, interrupt, started, CacheCounters(target))
-        if load.sweep is not None:
-            _search(running, load.sweep, contents[0], lambda c, rate: _ready(cell_of(c, rate, form), workers))
-        else:
+        if load.sweep is None:
             for spec in specs:
                 running.measure(spec)
+        else:
+            _search(running, load.sweep, contents[0], form)
     if len(running.cells) > 1:
-        print("", *columns(summary_rows(running.cells)), sep="\n")
-    if running.search is not None:
-        print("", *pages.found_lines(running.search), sep="\n")
+        print("", *columns(output.summary_rows(running.cells)), sep="\n")
+    running.say_search()
     if running.unwritten:
         print(f"some files are not in {load.out}: make room there, or give another --out", file=sys.stderr)
         return 2
     print(f"{load.out / 'load.html'}", flush=True)
-    return 1 if any(cell.not_believed for cell in running.cells) else 0
+    return int(any(cell.not_believed for cell in running.cells))
 
 
 def _ready(cell: Content, workers: int) -> CellSpec:
@@ -194,11 +226,13 @@ def _ready(cell: Content, workers: int) -> CellSpec:
     return spec
 
 
-def _search(
-    running: _Run, sweep: Sweep, content: Content, spec_at: Callable[[Content, float], CellSpec]
-) -> None:
+def _search(running: _Run, sweep: Sweep, content: Content, form: RequestForm) -> None:
     slo = running.load.slo
     judged: list[Judged] = []
+
+    def measured(content: Content, rate_per_s: float) -> LoadCell:
+        return running.measure(_ready(cell_of(content, rate_per_s, form), running.pool.n))
+
     if not sweep.low_per_s:
         print(
             f"a sweep of {running.target.model} into {running.load.out}: {PROBE_IN_FLIGHT} requests at a time"
@@ -213,13 +247,13 @@ def _search(
             duration_s=PROBE_S,
             max_cell_s=PROBE_AT_MOST_S,
         )
-        probe = running.measure(spec_at(content._replace(spec=spec), 0.0))
+        probe = measured(content._replace(spec=spec), 0.0)
         if not probe.requests.get("ok"):
             return
         sweep, content = chosen_by(probe, sweep, content)
 
     def judge(rate_per_s: float) -> Judged | str:
-        cell = running.measure(spec_at(content, rate_per_s))
+        cell = measured(content, rate_per_s)
         if cell.not_believed:
             return "; ".join(cell.not_believed)
         if unknown := never_observed(cell, slo):
@@ -235,37 +269,10 @@ def _search(
     except KeyboardInterrupt:
         # What is known by now is an answer as well.
         running.search = found_of(judged, "interrupted", unit)
-        print("", *pages.found_lines(running.search), sep="\n", flush=True)
+        running.say_search()
         raise
     finally:
         running.write_summary()
-
-
-def csv_of(cells: list[LoadCell]) -> str:
-    """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in
-    the quantity's name."""
-    rows: list[tuple[object, ...]] = [
-        ("cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n")
-    ]
-    for cell in cells:
-        n, done, good = cell.requests["window"], cell.throughput, cell.goodput
-        found = [
-            (name, "", Level(getattr(done, name), n=n))
-            for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
-        ]
-        if good is not None:
-            found += [
-                ("goodput_per_s", "", Level(good.per_s, n=good.share.n)),
-                ("good_share", "", good.share),
-            ]
-        found += [(name, q, level) for name, levels in cell.latencies.items() for q, level in levels.items()]
-        rows += [
-            (cell.cell_id, cell.rate_per_s, name, q, level.point, level.low, level.high, level.n)
-            for name, q, level in found
-        ]
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return buffer.getvalue()
 
 
 def refuse_results(out: Path) -> None:

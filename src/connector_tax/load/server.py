@@ -1,20 +1,28 @@
 """What a server is asked beside its load: whether it is there, what it serves, how many tokens it makes of
-words, what its cache held."""
+words, what its cache held; and a server of its own for ``--demo``."""
 
+import argparse
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import msgspec
 
 from connector_tax.base import direct
+from connector_tax.base.config import load_campaign
+from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import printable
 from connector_tax.base.records.target import ENDPOINTS, RequestForm, Target
 from connector_tax.base.secrets import excerpt
 from connector_tax.base.tls import tls_context
 from connector_tax.load.arguments import DEFAULT_KEY
+from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.loadgen.prefix_hits import HITS, Counters
 from connector_tax.run.sampler.sampler import scrape
 from connector_tax.run.workload.prompts import words
@@ -29,6 +37,8 @@ MOST_CHARS = 300
 KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
 # Words of the two prompts whose lengths are compared.
 FEW, MANY = 50, 450
+# Of --demo: a sweep of it takes a minute and a half.
+DEMO_SHAPE = "512,64"
 
 
 def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, str], ...]:
@@ -93,14 +103,11 @@ def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
 
 def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
     text = words(seed, n, n).decode()
-    body = {"model": target.model, "max_tokens": 1, "temperature": 0, **form.body, "stream": False}
-    if form.api == "chat":
-        body["messages"] = [{"role": "user", "content": text}]
-    else:
-        body["prompt"] = text
+    prompt = {"messages": [{"role": "user", "content": text}]} if form.api == "chat" else {"prompt": text}
+    body = {"model": target.model, "max_tokens": 1, "temperature": 0, **form.body, "stream": False, **prompt}
+    url = f"{target.base_url}{ENDPOINTS[form.api]}"
     try:
         with client_of(target) as client:
-            url = f"{target.base_url}{ENDPOINTS[form.api]}"
             answer = direct.whole(client, "POST", url, within_s=ASK_WITHIN_S, json=body)
             if answer.status_code != 200:
                 raise ValueError(f"HTTP {answer.status_code}: {excerpt(answer.content, 200)}")
@@ -110,7 +117,7 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
             return found
     except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{target.base_url}{ENDPOINTS[form.api]}: a prompt of {n} words has no usage"
+            f"{url}: a prompt of {n} words has no usage"
             f" ({printable(excerpt(str(error), 300))}). Prompts of a wanted length cannot be made; give"
             " --prompts, or mend the server."
         ) from error
@@ -229,3 +236,29 @@ class CacheCounters:
             self._said = why
             print(f"{why}. Hits of a prefix cache are not known.", file=sys.stderr)
         return found
+
+
+@contextmanager
+def embedded_engine(args: argparse.Namespace) -> Iterator[None]:
+    """Serve the demo's engine, which ``args`` then name as the server; it is ended afterwards.
+
+    Raises:
+        ConfigError: ``args`` name another server.
+    """
+    if args.base_url is not None:
+        raise ConfigError(
+            "--demo does not go with --base-url: it serves an engine of its own. Leave one of them out."
+        )
+    config = load_campaign(PROJECT_ROOT / "config" / "demo.yaml")
+    args.shape = args.shape or DEMO_SHAPE
+    with TemporaryDirectory(prefix="connector-tax.") as folder:
+        request = LaunchRequest(config.engine, config.connector("plain"), Path(folder))
+        with running_engine(request) as running:
+            running.wait_ready()
+            args.base_url = running.base_url
+            print(
+                f"the embedded engine, whose times are a model's, serves {running.model} at"
+                f" {running.base_url}",
+                flush=True,
+            )
+            yield

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from io import BytesIO
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -90,9 +90,7 @@ def read(source: Path, into: Path) -> bytes:
 
 def lines_of(content: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, content) of each line that is not empty."""
-    for number, line in enumerate(BytesIO(content), start=1):
-        if line.strip():
-            yield number, line.removesuffix(b"\n")
+    yield from ((n, line) for n, line in enumerate(content.split(b"\n"), start=1) if line.strip())
 
 
 # --- Prompts
@@ -284,7 +282,7 @@ def write_trace(source: Path, into: Path, *, speed: float) -> int:
     Raises:
         ConfigError: no such file, no trace that is known, or a line that is none of its requests.
     """
-    arrivals = sorted(_arrivals(source, read(source, into)), key=lambda arrival: arrival[0])
+    arrivals = sorted(_arrivals(source, read(source, into)), key=itemgetter(0))
     if not arrivals:
         raise ConfigError(f"{source}: holds no request of a trace. {_KNOWN_TRACES}")
     start_ns, last_ns = arrivals[0][0], arrivals[-1][0]

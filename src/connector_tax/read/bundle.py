@@ -10,7 +10,6 @@ import hashlib
 import json
 import lzma
 import os
-import re
 import stat
 import tarfile
 import tempfile
@@ -127,32 +126,19 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 MANIFEST = "manifest-sha256.txt"
-_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_SEAL = "# sha256 of the lines above: "
 
 
 def manifest_text(sha256: dict[str, str]) -> str:
     """The list, in order of name."""
     lines = "".join(f"{sha256[name]}  {name}\n" for name in sorted(sha256))
-    return f"{lines}{_SEAL}{_digest(lines.encode())}\n"
+    return f"{lines}# sha256 of the lines above: {hashlib.sha256(lines.encode()).hexdigest()}\n"
 
 
 def read_manifest(content: bytes) -> dict[str, str] | None:
     """Name -> SHA-256; None where the list is not as it was written."""
-    at = content.rfind(_SEAL.encode())
-    if at < 0 or content[at:] != f"{_SEAL}{_digest(content[:at])}\n".encode():
-        return None
-    try:
-        lines = content[:at].decode().split("\n")[:-1]
-    except UnicodeDecodeError:
-        return None
-    found = [_LINE.fullmatch(line) for line in lines]
-    listed = {match[2]: match[1] for match in found if match}
-    return listed if len(listed) == len(lines) else None
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    lines = content.decode(errors="replace").split("\n")[:-2]
+    listed = {line[66:]: line[:64] for line in lines}
+    return listed if manifest_text(listed).encode() == content else None
 
 
 README = "README.txt"
@@ -374,41 +360,38 @@ def as_folder(bundle: Path) -> Iterator[Path]:
 
 
 def _compared_with_manifest(folder: Path) -> Verified:
+    listed, why = None, "was changed, so the other files cannot be judged by it"
     try:
         listed = read_manifest(read_whole(folder / MANIFEST))
     except FileNotFoundError:
-        return Verified([Finding(MANIFEST, "is missing, so the other files cannot be judged")], {})
+        why = "is missing, so the other files cannot be judged"
     except ArtifactError as error:
-        return Verified([Finding(MANIFEST, f"cannot be read: {error}")], {})
+        why = f"cannot be read: {error}"
     if listed is None:
-        return Verified([Finding(MANIFEST, "was changed, so the other files cannot be judged by it")], {})
+        return Verified([Finding(MANIFEST, why)], {})
     wrong: dict[str, str] = {}
     found: set[str] = set()
-    for path in _files_beneath(folder):
+    for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             wrong[name] = "is a link"
+        elif path.is_dir() or name == MANIFEST:
+            continue
         elif name not in listed:
-            wrong |= {} if name == MANIFEST else {name: "was added"}
+            wrong[name] = "was added"
         else:
+            found.add(name)
             try:
-                wrong |= {} if sha256_of(path) == listed[name] else {name: "was changed"}
+                if sha256_of(path) != listed[name]:
+                    wrong[name] = "was changed"
             except ArtifactError as error:
                 wrong[name] = f"cannot be read: {error}"
-            found.add(name)
     # A folder that is a link hides what lies in it.
     hidden = tuple(f"{name}/" for name in wrong)
     wrong |= {
         name: "is missing" for name in listed.keys() - found - wrong.keys() if not name.startswith(hidden)
     }
     return Verified([Finding(name, wrong[name]) for name in sorted(wrong)], listed)
-
-
-def _files_beneath(folder: Path) -> Iterator[Path]:
-    """All that is no folder; a link to a folder, too, and nothing behind it."""
-    for where, folders, files in os.walk(folder):
-        yield from (Path(where, name) for name in files)
-        yield from (path for name in folders if (path := Path(where, name)).is_symlink())
 
 
 @dataclass(frozen=True, slots=True)

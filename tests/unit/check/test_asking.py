@@ -13,8 +13,7 @@ from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.records.host import StepCosts
 from connector_tax.base.units import ratio_of
 from connector_tax.check.campaign import AGAIN, LOAD_SHARE, rate_for, virtual_load, write_campaign
-from connector_tax.check.engine_python import engine_python_of
-from connector_tax.check.request import GIVEN, entry_by_id, entry_of_json
+from connector_tax.check.request import GIVEN, engine_python_of, entry_by_id, entry_of_json
 from connector_tax.cli import command
 from connector_tax.run.measure.locks import wait_for_card_s
 from connector_tax.virtual_time import Load

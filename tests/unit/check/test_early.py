@@ -12,9 +12,9 @@ from made import request
 
 from connector_tax.base.records.connector import ModuleNeed
 from connector_tax.check.campaign import write_campaign
+from connector_tax.check.command import text_of
 from connector_tax.check.document import Fault
-from connector_tax.check.early import early_fault
-from connector_tax.check.output import text_of
+from connector_tax.check.request import early_fault
 
 FACTORY = """
 def needs_a_package():

@@ -10,10 +10,9 @@ from made import interval, request, virtual_time
 
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.check import command
+from connector_tax.check.command import json_of, markdown_of, text_of
 from connector_tax.check.document import Check, Connector, Found, Growth, Host, Launched
-from connector_tax.check.growth import FOUR_IN_FIVE, growth_of, read_baseline, refuse_another
-from connector_tax.check.output import json_of, markdown_of, text_of
-from connector_tax.check.verdict import judge
+from connector_tax.check.verdict import FOUR_IN_FIVE, growth_of, judge, read_baseline, refuse_another
 from connector_tax.commands.check import COMMAND
 from connector_tax.virtual_time import Bounds, VirtualTime
 

@@ -8,6 +8,7 @@ import pytest
 from made import virtual_time
 
 from connector_tax.base.documents.cell import Spinning
+from connector_tax.check.command import json_of, junit_of, markdown_of, text_of
 from connector_tax.check.document import (
     Check,
     Connector,
@@ -18,7 +19,6 @@ from connector_tax.check.document import (
     Switched,
     Verdict,
 )
-from connector_tax.check.output import json_of, junit_of, markdown_of, text_of
 
 LAUNCHED = Launched(
     None,

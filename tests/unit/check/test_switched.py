@@ -1,6 +1,6 @@
 """A switched setting is explained in vLLM's words, or said to be unexplained."""
 
-from connector_tax.check.launch import switched
+from connector_tax.check.campaign import switched
 
 HYBRID = "scheduler_config.disable_hybrid_kv_cache_manager"
 WHY = "Turning off hybrid kv cache manager because `--kv-transfer-config` is set."

@@ -9,8 +9,8 @@ from made import request, virtual_time
 
 from connector_tax.base.documents.aggregate import TaxRow
 from connector_tax.check.campaign import AGAIN
+from connector_tax.check.command import text_of
 from connector_tax.check.document import Fault, Found, Launched, RealTime, Verdict
-from connector_tax.check.output import text_of
 from connector_tax.check.request import GIVEN
 from connector_tax.check.verdict import judge
 

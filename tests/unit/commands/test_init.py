@@ -16,7 +16,7 @@ from connector_tax.base.files import read_json
 from connector_tax.base.plan.cells import launch_hash
 from connector_tax.base.plan.named import find_campaign
 from connector_tax.base.vllm_model.shape import model_shape
-from connector_tax.check import early
+from connector_tax.check import request as checks
 from connector_tax.check.document import Fault
 from connector_tax.check.request import MODELS
 from connector_tax.cli import command
@@ -168,7 +168,7 @@ def test_a_connector_that_is_not_installed_is_told_with_its_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacks = Fault("no_package", "mooncake", install="pip install mooncake-transfer-engine")
-    monkeypatch.setattr(early, "faults", lambda *_: [None, lacks])
+    monkeypatch.setattr(checks, "faults", lambda *_: [None, lacks])
     with pytest.raises(ConfigError) as told:
         call("--connectors", "nixl_both,mooncake_both", "--engine-python", "/py", "--gpu", "h100")
     first, last = str(told.value).splitlines()
@@ -182,7 +182,9 @@ def test_the_list_says_which_are_installed_and_has_no_test_connector(
 ) -> None:
     lacks = Fault("no_package", "nixl", install="pip install nixl")
     monkeypatch.setattr(
-        early, "faults", lambda python, connectors, _: [lacks if "nixl" in c.id else None for c in connectors]
+        checks,
+        "faults",
+        lambda python, connectors, _: [lacks if "nixl" in c.id else None for c in connectors],
     )
     assert command("init").call(["--list", "--engine-python", sys.executable]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}

@@ -33,7 +33,7 @@ from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.ingest.cells import MOST_FAULTS, other_campaign, read_requests
 from connector_tax.read.ingest.samples import read_samples
 from connector_tax.read.stats.aggregate import aggregate
-from connector_tax.read.stats.completeness import lost_cells
+from connector_tax.read.stats.completeness import missing_cells
 
 CONFIG = campaign_config(
     **{
@@ -340,7 +340,7 @@ def test_damaged_rates_of_shapes_are_named_and_no_lost_cell_is_taken_from_them(
     assert said(data) == (
         f"reference_rates.json: cannot be read, left out: {fault}. Remove it to have it made again."
     )
-    assert lost_cells(data) == []
+    assert missing_cells(data) == []
 
 
 def test_a_hook_that_is_named_twice_keeps_both_of_its_columns(campaign: Campaign) -> None:

@@ -69,7 +69,7 @@ def test_hooks_of_both_sides_are_summed_by_step_id(tmp_path: Path) -> None:
         worker(1, 1500, 3, 4),
         connector=True,
     )
-    assert (found.unheard, found.connector_total_us.tolist()) == ((), [17.0, 80.0])
+    assert (found.hooks_missing, found.connector_total_us.tolist()) == ((), [17.0, 80.0])
     assert found.start_load_kv_us.tolist() == [3.0, 30.0]
     assert found.get_finished_us.tolist() == [4.0, 40.0]
 
@@ -145,4 +145,4 @@ def test_a_process_that_wrapped_no_hook_was_not_heard(tmp_path: Path, silent: st
     assert np.isnan(found.connector_total_us).all()
     assert np.isnan(found.build_meta_us).all() == (silent == "scheduler")
     assert np.isnan(found.get_finished_us).all() == (silent == "worker")
-    assert found.unheard == (f"{silent}_without_hooks",)
+    assert found.hooks_missing == (f"{silent}_without_hooks",)

@@ -1,23 +1,24 @@
 """The search for the highest rate within limits: what it measures, what it answers, and what it admits."""
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
-from made_outcomes import summary_of
+from made_outcomes import outcome_of, spec_of, summary_of
 
 from connector_tax.base.documents.cell import Health
-from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit, Throughput
+from connector_tax.base.documents.load import Demand, Judged, Level, LoadCell, RequestLimit
 from connector_tax.base.errors import ConfigError
-from connector_tax.load.page import found_lines, page
-from connector_tax.load.plan import Sweep
-from connector_tax.load.slo import CellLimit, parse_goodput, parse_slo
-from connector_tax.load.sweep import find_rate, judge_cell, too_short
+from connector_tax.load.find_rate import find_rate, judge_cell, too_short
+from connector_tax.load.measured import result_of
+from connector_tax.load.output import found_lines, page
+from connector_tax.load.plan import CellLimit, Sweep, parse_goodput, parse_slo
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Server:
         return Judged(rate_per_s, rate_per_s <= self.border, True, ())
 
 
-@pytest.mark.parametrize("border", [1.0, 1.7, 7.3, 63.0])
+@pytest.mark.parametrize("border", [1.0, 7.3, 63.0])
 @pytest.mark.parametrize("precision", [0.02, 0.2])
 def test_the_border_is_found_as_precisely_as_asked(border: float, precision: float) -> None:
     server = Server(border)
@@ -44,22 +45,12 @@ def test_the_border_is_found_as_precisely_as_asked(border: float, precision: flo
     assert found.monotonic and found.stopped is None
 
 
-def test_a_server_that_holds_everything_is_asked_up_to_the_highest_rate() -> None:
+def test_a_server_that_holds_everything_or_nothing_is_asked_up_to_one_end() -> None:
     found = find_rate(Sweep(1.0, 10.0, 0.05), Server(99.0))
     assert (found.highest_per_s, found.fails_per_s) == (10.0, None)
-
-
-def test_a_server_that_fails_at_the_lowest_rate_is_asked_once() -> None:
     server = Server(0.5)
     found = find_rate(Sweep(1.0, 10.0, 0.05), server)
     assert (found.highest_per_s, found.fails_per_s, server.asked) == (None, 1.0, [1.0])
-
-
-def test_a_cell_that_does_not_count_ends_the_search_with_what_is_known() -> None:
-    server = Server(5.0)
-    found = find_rate(Sweep(1.0, 64.0, 0.05), lambda rate: "no answer" if 4 < rate < 8 else server(rate))
-    assert (found.highest_per_s, found.fails_per_s) == (4.0, 8.0)
-    assert found.stopped == "the cell at 5.657 requests/s does not count (no answer)"
 
 
 def test_a_search_that_ended_early_does_not_claim_the_highest_rate_asked_for() -> None:
@@ -87,66 +78,54 @@ def test_no_two_rates_that_are_asked_for_read_alike() -> None:
     assert server.asked[-1] == 7.3
 
 
-def cell(
-    served: float,
-    p90: Level,
-    flags: tuple[str, ...] = (),
-    demand: Demand | None = None,
-    arrival: str = "fixed",
-) -> LoadCell:
+NOTHING = result_of(spec_of(), outcome_of(spec_of(), []), percentiles=(), limits=(), hits=None)
+
+
+def cell(served: float, p90: Level, flags: tuple[str, ...] = (), **changes: Any) -> LoadCell:
     """Of 100 s at 10 requests per second, unless ``demand`` says what came due."""
     done = round(served * 100)
-    return LoadCell(
-        demand=demand or Demand("requests", 1000, 1000, done, (0, 1000 - done), 100.0),
-        cell_id="c",
-        spec=cell_spec(arrival=arrival),
-        requests={"window": 100, "ok": 100},
-        n_scheduled=100,
-        rate_per_s=10.0,
-        throughput=Throughput(served, 0.0, 0.0, 10.0),
-        latencies={"ttft_ms": {"p90": p90}},
-        goodput=None,
-        prompt_tokens_mean=None,
-        output_tokens_mean=None,
-        prefix_cache=None,
-        flags=flags,
-        not_believed=(),
-        health={},
-        window={},
-    )
+    whole: dict[str, Any] = {
+        "demand": Demand("requests", 1000, 1000, done, (0, 1000 - done), 100.0),
+        "requests": {"window": 100, "ok": 100},
+        "latencies": {"ttft_ms": {"p90": p90}},
+        "failed": msgspec.UNSET,
+        "flags": flags,
+    }
+    return msgspec.structs.replace(NOTHING, **{**whole, **changes})
+
+
+def verdict(*given: Any, **changes: Any) -> tuple[bool, bool]:
+    """Whether a cell holds ``LIMIT``, and whether that is sure."""
+    judged = judge_cell(cell(*given, **changes), 10.0, LIMIT)
+    return judged.holds, judged.sure
 
 
 LIMIT = (CellLimit("ttft", 90.0, 500.0),)
+GOOD = Level(400.0, 380.0, 430.0, 100)
 
 
-def test_random_arrivals_fall_short_by_chance_where_a_fixed_schedule_does_not() -> None:
-    """100 of 1,000 are left over, where 50 may be; the number that arrives by chance moves by 32, and two of those are 63."""
-    fine = Level(400.0, 380.0, 430.0, 100)
-    fixed, poisson = (judge_cell(cell(9.0, fine, arrival=a), 10.0, LIMIT) for a in ("fixed", "poisson"))
-    assert (fixed.holds, fixed.sure) == (False, True)
-    assert (poisson.holds, poisson.sure) == (False, False)
-
-
-@pytest.mark.parametrize(("shape", "sure"), [(1.0, True), (0.1, False)])
-def test_bursts_move_how_many_arrive_by_more_than_chance_alone(shape: float, sure: bool) -> None:
-    """200 of 1,000 are left over, where 50 may be; twice what chance moves is 63 for Poisson's gaps and 200 for gaps of shape 0.1."""
-    one = cell(8.0, Level(400.0, 380.0, 430.0, 100), arrival="gamma")
-    one = msgspec.structs.replace(one, spec=replace(one.spec, gamma_shape=shape))
-    assert judge_cell(one, 10.0, LIMIT).sure == sure
+@pytest.mark.parametrize(
+    ("served", "arrival", "shape", "sure"),
+    [(9.0, "fixed", None, True), (9.0, "poisson", None, False), (8.0, "gamma", 1.0, True), (8.0, "gamma", 0.1, False)],
+)  # fmt: skip
+def test_arrivals_fall_short_by_chance_as_far_as_they_are_random(
+    served: float, arrival: str, shape: float | None, sure: bool
+) -> None:
+    """Of 1,000 requests 50 may be left over. Twice what chance moves is 63 for Poisson's gaps and 200 for gaps of shape 0.1."""
+    spec = cell_spec(arrival=arrival, gamma_shape=shape)
+    assert verdict(served, GOOD, spec=spec) == (False, sure)
 
 
 @pytest.mark.parametrize(
     ("served", "level", "flags", "holds", "sure"),
     [
-        (10.0, Level(400.0, 380.0, 430.0, 100), (), True, True),
+        (10.0, GOOD, (), True, True),
         (10.0, Level(480.0, 450.0, 530.0, 100), (), True, False),
-        (10.0, Level(480.0, 450.0, None, 100), (), True, False),
         (10.0, Level(520.0, 490.0, 560.0, 100), (), False, False),
         (10.0, Level(620.0, 590.0, 660.0, 100), (), False, True),
         (10.0, Level(None, reason="p90 falls on requests that failed"), (), False, True),
-        (9.0, Level(400.0, 380.0, 430.0, 100), (), False, True),
-        (9.0, Level(480.0, 450.0, 530.0, 100), (), False, True),
-        (10.0, Level(400.0, 380.0, 430.0, 100), ("overloaded",), False, True),
+        (9.0, GOOD, (), False, True),
+        (10.0, GOOD, ("overloaded",), False, True),
     ],
 )
 def test_a_cell_holds_its_limits_by_its_numbers_and_is_sure_by_their_intervals(
@@ -163,8 +142,7 @@ def test_a_limit_that_fails_by_the_clients_own_stop_fails_not_for_sure() -> None
     health = Health(loop_stall_max_us=150_000.0)
     for point, sure in ((620.0, False), (720.0, True)):
         level = Level(point, point - 10, point + 10, 100)
-        stalled = msgspec.structs.replace(cell(10.0, level, ("client_stalled",)), health=health)
-        judged = judge_cell(stalled, 10.0, LIMIT)
+        judged = judge_cell(cell(10.0, level, ("client_stalled",), health=health), 10.0, LIMIT)
         assert (judged.holds, judged.sure) == (False, sure)
         assert (judged.why[-1] == "the client was away for 150 ms at once") == (not sure)
 
@@ -184,8 +162,7 @@ def test_what_is_left_over_since_it_failed_is_by_chance_as_far_as_failures_are(
     """All others were served: of 1000 requests 70 failed, and in the long run it may be 16."""
     assert share.point is not None
     few = Demand("requests", 1000, 1000, round(1000 * (1 - share.point)), (0, 0), 100.0)
-    judged = judge_cell(msgspec.structs.replace(cell(0.0, GOOD, demand=few), failed=share), 10.0, LIMIT)
-    assert (judged.holds, judged.sure) == (False, sure)
+    assert verdict(0.0, GOOD, demand=few, failed=share) == (False, sure)
 
 
 def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
@@ -211,17 +188,14 @@ def test_a_cell_too_short_for_its_answers_fails_no_rate() -> None:
 def test_a_client_that_was_late_fails_no_rate_for_sure() -> None:
     bad = judge_cell(cell(10.0, Level(620.0, 590.0, 660.0, 100), ("client_limited",)), 10.0, LIMIT)
     assert (bad.holds, bad.sure) == (False, False) and bad.why[-1] == "the client was late"
-    assert judge_cell(cell(10.0, GOOD, ("client_limited",)), 10.0, LIMIT).sure
+    assert verdict(10.0, GOOD, ("client_limited",)) == (True, True)
 
 
 def test_a_rate_that_met_the_clients_own_cap_is_not_said_to_fail_for_sure() -> None:
     """A server that takes a second for each of 40 requests per second has 40 in flight, and the client sends 8."""
     nothing = Level(None, reason="the cell was overloaded")
-    full = msgspec.structs.replace(
-        cell(3.0, nothing, ("overloaded",)),
-        requests={"window": 100, "dropped": 70, "ok": 30},
-        spec=cell_spec(inflight_cap=8),
-    )
+    requests = {"window": 100, "dropped": 70, "ok": 30}
+    full = cell(3.0, nothing, ("overloaded",), requests=requests, spec=cell_spec(inflight_cap=8))
     judged = judge_cell(full, 40.0, LIMIT)
     assert (judged.holds, judged.sure, judged.capped) == (False, False, True)
     assert (
@@ -239,9 +213,8 @@ def test_a_rate_that_met_the_clients_own_cap_is_not_said_to_fail_for_sure() -> N
         (Level(0.01, 0.0007, 0.12, 200), 20.0, False),
         (Level(0.3, 0.17, 0.47, 200), 20.0, True),
         (Level(0.01, 0.0007, 0.12, 200), 900.0, True),
-        (Level(0.3, None, None, 200), 20.0, True),
     ],
-    ids=["two of 200", "many", "the others are too slow", "of no interval"],
+    ids=["two of 200", "many", "the others are too slow"],
 )
 def test_a_percentile_that_falls_on_few_failures_fails_by_chance(
     failed: Level, others_ms: float, sure: bool
@@ -249,16 +222,11 @@ def test_a_percentile_that_falls_on_few_failures_fails_by_chance(
     """Two of 200 are one percent, and may be as few as 0.07: p99 may then well hold, and another cell say so."""
     none = Level(None, reason="p99 falls on requests that failed", n=200)
     others = Level(others_ms, others_ms - 2, others_ms + 2, 200)
-    of_it = msgspec.structs.replace(
-        cell(10.0, GOOD), latencies={"ttft_ms": {"p50": others, "p99": none}}, failed=failed
-    )
+    of_it = cell(10.0, GOOD, latencies={"ttft_ms": {"p50": others, "p99": none}}, failed=failed)
     judged = judge_cell(of_it, 10.0, (CellLimit("ttft", 99.0, 500.0),))
     assert (judged.holds, judged.sure) == (False, sure)
     assert "p99 falls on requests that failed" in judged.why[0]
     assert ("1.0 [0.1, 12] % of all" in judged.why[0]) == (failed.point == 0.01)
-
-
-GOOD = Level(400.0, 380.0, 430.0, 100)
 
 
 @pytest.mark.parametrize(
@@ -266,13 +234,11 @@ GOOD = Level(400.0, 380.0, 430.0, 100)
     [
         # By chance 8 arrivals came where the nominal rate says 12, and all of them were served.
         (Demand("requests", 8, 8, 8, (0, 0), 3.0), True, True),
-        (Demand("requests", 8, 8, 7, (0, 1), 3.0), True, True),
         # Two are left over, of four that were in flight: so many are by chance.
         (Demand("requests", 12, 12, 10, (1, 3), 3.0), False, False),
         (Demand("requests", 40, 40, 30, (0, 10), 4.0), False, True),
         # 6.67 sessions/s of three turns at 8 sessions/s: their turns are served at 94 % of what came due.
         (Demand("sessions", 800, 2133, 2000, (2, 135), 100.0), False, True),
-        (Demand("sessions", 600, 1800, 1799, (2, 3), 100.0), True, True),
     ],
 )
 def test_a_rate_is_held_against_what_came_due(demand: Demand, holds: bool, sure: bool) -> None:
@@ -281,11 +247,6 @@ def test_a_rate_is_held_against_what_came_due(demand: Demand, holds: bool, sure:
     assert bool(judged.why) == (not holds)
     if demand.unit == "sessions" and not holds:
         assert judged.why == ("served 20 of 21.3 turns/s that came due at 4 sessions/s",)
-
-
-def test_a_level_is_read_back_as_it_was_written() -> None:
-    level = Level(1.0, None, 2.0, 5, "why")
-    assert msgspec.json.decode(msgspec.json.encode(level), type=Level) == level
 
 
 def test_limits_are_read_with_their_units() -> None:
@@ -300,14 +261,10 @@ def test_limits_are_read_with_their_units() -> None:
     "text",
     [
         "",
-        "ttft_p90",
-        "ttft_p90=",
         "ttft_p90=0ms",
         "ttft=5ms",
         "ttft_p100=5ms",
-        "x_p90=5ms",
         "ttft_p90=5ms,ttft_p90=6ms",
-        "ttft_p90=5 min",
     ],
 )
 def test_what_is_no_limit_is_said(text: str) -> None:

@@ -6,45 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from test_load_command import cells_in, load, streamed
-from truth_server import Reply, truth_server
-
-
-def test_goodput_counts_the_requests_that_met_every_limit(tmp_path: Path) -> None:
-    """Every second request waits 300 ms: half of them are good."""
-
-    async def script(reply: Reply, request: dict[str, Any], number: int) -> None:
-        if number % 2:
-            await asyncio.sleep(0.3)
-        await streamed(reply, request, number)
-
-    with truth_server(script) as url:
-        done = load(
-            *(
-                "--base-url",
-                url,
-                "--rate",
-                "40",
-                "--shape",
-                "8,4",
-                "--num-prompts",
-                "40",
-                "--out",
-                str(tmp_path),
-            ),
-            *("--goodput", "ttft=200ms,e2e=5s"),
-            judged=True,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (cell,) = cells_in(tmp_path).values()
-    assert 0.4 <= cell["goodput"]["share"]["point"] <= 0.5
-    assert cell["goodput"]["per_s"] == pytest.approx(
-        cell["goodput"]["share"]["point"] * cell["throughput"]["requests_per_s"]
-    )
-    assert "of requests have ttft <= 200 ms and e2e <= 5000 ms" in done.stdout
+from test_load_command import measured, streamed
+from truth_server import Reply
 
 
 def test_the_highest_rate_within_limits_is_found(tmp_path: Path) -> None:
@@ -58,25 +22,10 @@ def test_the_highest_rate_within_limits_is_found(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
         await streamed(reply, request, number)
 
-    with truth_server(script) as url:
-        done = load(
-            *("--base-url", url, "--find-rate", "10:200", "--slo", "ttft_p90=150ms", "--precision", "20%"),
-            *(
-                "--shape",
-                "8,2",
-                "--out",
-                str(tmp_path),
-                "--duration",
-                "1",
-                "--warmup",
-                "0.2",
-                "--min-completed",
-                "5",
-            ),
-            judged=True,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    search = json.loads((tmp_path / "summary.json").read_text())["search"]
-    assert 20 <= search["highest_per_s"] <= 52
-    assert search["fails_per_s"] <= search["highest_per_s"] * 1.2 * 1.001
-    assert "requests/s is the highest rate that holds" in done.stdout
+    search = ("--find-rate", "10:200", "--slo", "ttft_p90=150ms", "--precision", "20%", "--shape", "8,2")
+    times = ("--duration", "1", "--warmup", "0.2", "--min-completed", "5")
+    _, said = measured(tmp_path, *search, *times, script=script, judged=True)
+    found = json.loads((tmp_path / "summary.json").read_text())["search"]
+    assert 20 <= found["highest_per_s"] <= 52
+    assert found["fails_per_s"] <= found["highest_per_s"] * 1.2 * 1.001
+    assert "requests/s is the highest rate that holds" in said

@@ -1,33 +1,25 @@
 """Whose fault an end was, and whether anything was counted: remarks, exit codes, and bounds on what strangers answer."""
 
-import http.server
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from cell_specs import cell_spec
 from made_outcomes import S, failed, outcome_of, record, spec_of
 
-from connector_tax.base import direct
 from connector_tax.base.errors import ConfigError
+from connector_tax.load.find_rate import never_observed
 from connector_tax.load.measured import first_failure, not_believed, remarks_of, result_of
-from connector_tax.load.plan import Content, workers_for
-from connector_tax.load.slo import parse_slo
-from connector_tax.load.sweep import never_observed
+from connector_tax.load.output import rate_curves
+from connector_tax.load.plan import Content, parse_slo, workers_for
 from connector_tax.run.loadgen.cell import CellOutcome
 from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.loadgen.descriptors import Core
-from connector_tax.run.workload.lengths import parse_lengths
 from connector_tax.run.workload.protocol import CellProtocol
 
 
@@ -44,6 +36,18 @@ def test_a_server_that_does_not_keep_up_is_a_result_and_a_remark() -> None:
     assert "given up: behind a growing queue" in remarks_of(spec, found, None).values()
     hung = replace(found, window=replace(found.window, overloaded=False))
     assert "given up: behind a growing queue" in not_believed(spec, hung)
+
+
+def test_rates_that_are_all_overloaded_have_a_page_without_curves() -> None:
+    """None has a percentile: nothing can be drawn on a logarithmic scale."""
+    cells = []
+    for rate in (10.0, 20.0):
+        spec = spec_of(rate_per_s=rate)
+        found = overloaded(
+            outcome_of(spec, [record(k, k * 0.1) for k in range(20)]), "behind a growing queue"
+        )
+        cells.append(result_of(spec, found, percentiles=(50.0,), limits=(), hits=None))
+    assert rate_curves(cells) == {}
 
 
 def test_a_window_without_a_request_is_no_result() -> None:
@@ -102,14 +106,10 @@ def closed(concurrency: int, num_requests: int | None) -> list[Content]:
 CORES = tuple(Core(0, (k,), 0) for k in range(16))
 
 
-@pytest.mark.parametrize(("concurrency", "workers"), [(1, 2), (3, 2), (64, 3)])
-def test_a_closed_loop_of_a_fixed_number_is_shared_evenly_or_refused(concurrency: int, workers: int) -> None:
-    with pytest.raises(ConfigError, match=f"--workers {workers}: {concurrency} requests in flight"):
-        workers_for(closed(concurrency, 6), CORES, asked=workers, here=False)
-    assert workers_for(closed(concurrency, None), CORES, asked=workers, here=False) == workers
-
-
-def test_workers_that_are_chosen_divide_the_requests_in_flight() -> None:
+def test_a_closed_loop_of_a_fixed_number_is_shared_evenly_or_refused() -> None:
+    with pytest.raises(ConfigError, match="--workers 3: 64 requests in flight"):
+        workers_for(closed(64, 6), CORES, asked=3, here=False)
+    assert workers_for(closed(64, None), CORES, asked=3, here=False) == 3
     for concurrency in (1, 7, 4_001, 6_000):
         assert concurrency % workers_for(closed(concurrency, 9), CORES, asked=None, here=False) == 0
 
@@ -123,48 +123,6 @@ def test_a_limit_on_what_answers_do_not_have_ends_a_search() -> None:
         assert never_observed(cell, limits) == unknown
 
 
-@contextmanager
-def server_that_trickles(forever: bytes) -> Iterator[str]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            try:
-                while True:
-                    self.wfile.write(forever)
-                    time.sleep(0.02)
-            except OSError:
-                return
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_an_answer_that_trickles_ends_in_time() -> None:
-    with (
-        server_that_trickles(b" ") as url,
-        pytest.raises(httpx.ReadTimeout, match=r"without an end after 0\.3 s"),
-    ):
-        direct.get(url, timeout_s=0.3)
-
-
-def test_an_answer_that_flows_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "MOST_ANSWER_BYTES", 1 << 20)
-    with (
-        server_that_trickles(b"x" * 200_000) as url,
-        pytest.raises(httpx.ReadError, match="without an end after 1 MiB"),
-    ):
-        direct.get(url, timeout_s=30.0)
-
-
 def test_a_long_folder_for_temporary_files_is_no_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,12 +131,6 @@ def test_a_long_folder_for_temporary_files_is_no_matter(
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     with worker_pool(1) as pool:
         pool.revive()
-
-
-def test_a_number_of_thousands_of_digits_is_no_length(tmp_path: Path) -> None:
-    (tmp_path / "lengths").write_text("12\n" + "9" * 5000)
-    with pytest.raises(ConfigError, match="has '9999"):
-        parse_lengths(f"file:{tmp_path / 'lengths'}")
 
 
 @pytest.mark.parametrize("closed_stream", [1, 2])

@@ -87,7 +87,7 @@ def test_an_interrupt_leaves_no_half_of_the_requests(tmp_path: Path, monkeypatch
     def third_ctrl_c(descriptor: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run.pages, "picture", lambda cell, requests: "")
+    monkeypatch.setattr(run.output, "picture", lambda cell, requests: "")
     monkeypatch.setattr(os, "fsync", third_ctrl_c)
     spec = spec_of()
     nothing: Any = None

@@ -18,12 +18,10 @@ from connector_tax.base.documents.load import Demand, Level, LoadCell, RequestLi
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.records.target import RequestForm
-from connector_tax.load.demand import falls_short, unserved
-from connector_tax.load.measured import result_of
-from connector_tax.load.page import page, picture
-from connector_tax.load.slo import CellLimit, percentile_name
-from connector_tax.load.sweep import judge_cell, never_observed, too_short
-from connector_tax.load.table import cell_text
+from connector_tax.load.find_rate import judge_cell, never_observed, too_short
+from connector_tax.load.measured import falls_short, result_of, unserved
+from connector_tax.load.output import cell_text, page, picture
+from connector_tax.load.plan import CellLimit, percentile_name
 from connector_tax.run.loadgen.health import health
 
 NO_HITS = {"hit_tokens": 0.0, "queried_tokens": 8.0, "store_hit_tokens": None}

@@ -16,10 +16,9 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.records.cell import CellSpec, Shape
 from connector_tax.base.records.sessions import read_sessions
 from connector_tax.cli import command
-from connector_tax.load.choices import load_of
-from connector_tax.load.plan import Content, Load, Sweep, cells_of, contents_of
+from connector_tax.load.find_rate import chosen_by
+from connector_tax.load.plan import Content, Load, Sweep, cells_of, contents_of, load_of
 from connector_tax.load.sources import write_trace
-from connector_tax.load.sweep import chosen_by
 from connector_tax.run.workload.schedulers import Due, SessionScheduler, Share
 
 

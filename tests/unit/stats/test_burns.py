@@ -39,7 +39,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 def of(config: CampaignConfig, found: Estimates) -> Burns:
-    return burns(config, found, RATES, 0.95)  # type: ignore[return-value]
+    return injected_delays(config, found, RATES, 0.95)  # type: ignore[return-value]
 
 
 def reasons(value: Burns, config: str = "burning_200") -> dict[str, str | None]:
@@ -192,4 +192,4 @@ def test_what_grows_with_the_load_may_be_told_as_nothing() -> None:
 
 def known_of(changed: dict[str, Any]) -> dict[str, float]:
     extra = {"kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
-    return known_burns_us(with_connectors(x={**TEST_CONNECTOR, **extra, **changed}))
+    return known_delays_us(with_connectors(x={**TEST_CONNECTOR, **extra, **changed}))

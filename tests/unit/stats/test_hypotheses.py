@@ -13,7 +13,7 @@ from specs import spec_of, tax_of_shape
 
 from connector_tax.base.documents.aggregate import Hypothesis, Missing
 from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
-from connector_tax.base.statistics.outcomes import against, grows, inside, told
+from connector_tax.base.statistics.outcomes import against, effect_of, grows, inside
 from connector_tax.base.statistics.p_values import p_of
 from connector_tax.base.statistics.shares import shares
 from connector_tax.read.stats.hypotheses import Evidence, dominated, judge_hypotheses, prior_label
@@ -388,14 +388,14 @@ def test_the_end_that_is_known_decides_alone(ends: tuple[float | None, float | N
     """Requests that failed can make the open end only larger; they are no reason to doubt the other."""
     found: Any = SimpleNamespace(point=0.3, interval=lambda _: ends)
     assert (
-        told(*ends),
+        effect_of(*ends),
         against(0.1, *ends, above="above", below="below"),
         inside((0.05, 0.1), *ends),
         grows(*ends),
         dominated(*ends),
         prior_label(found, 0.95) == "prior_revised",
     ) == OPEN[ends]
-    closed = [told(*e) for e in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1))]
+    closed = [effect_of(*e) for e in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1))]
     assert closed == ["tax", "gain", "no_tax_found", "no_tax_found"]
 
 

@@ -62,7 +62,7 @@ def test_the_change_of_a_tax_is_held_as_often_as_promised(spreads: tuple[float, 
         own, plain = resampled(chance, 100 * truth, spread, n), resampled(chance, 100.0, spread, n)
         taxes.append(bounded(own / plain - 1))
     for first, second in zip(*taxes, strict=True):
-        _, low, high = change(first, second)
+        _, low, high = independent_difference(first, second)
         held += low <= rise <= high
         told += low > 0
     # Three standard errors of a share of 2000 are 1.5 %.

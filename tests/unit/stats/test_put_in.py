@@ -33,7 +33,7 @@ def rates(safe: float, load: float) -> ReferenceRatesFile:
 def test_an_interval_holds_the_models_tax_or_not() -> None:
     file = model(("in", 0.25), ("above", 0.45), ("below", 0.1), ("lost", 0.3), ("endless", None))
     chosen = [found("in"), found("above"), found("below"), found("lost", known=False), found("endless")]
-    value = put_in(file, rates(2.0, 4.0), chosen, 0.95)
+    value = injected_taxes(file, rates(2.0, 4.0), chosen, 0.95)
     assert {r.config: r.held for r in value.taxes} == {
         "in": True,
         "above": False,
@@ -45,7 +45,7 @@ def test_an_interval_holds_the_models_tax_or_not() -> None:
 
 
 def test_one_rate_under_two_names_is_counted_once() -> None:
-    value = put_in(model(("x", 0.3)), rates(2.0, 2.0), [found("x")], 0.95)
+    value = injected_taxes(model(("x", 0.3)), rates(2.0, 2.0), [found("x")], 0.95)
     assert [r.reference for r in value.taxes] == ["ref_safe", "ref_load"] and (value.asked, value.held) == (
         1,
         1,

@@ -177,10 +177,9 @@ class Found(msgspec.Struct, frozen=True):
     """The result of a search.
 
     Attributes:
-        highest_per_s: the highest measured rate that holds, with none below it that fails; None if the lowest
-            one failed.
+        highest_per_s: the highest measured rate that holds; None if the lowest one failed.
         fails_per_s: the lowest measured rate that fails; None if the highest one held.
-        monotonic: False if a rate held above one that failed, which makes the border a guess.
+        monotonic: True: no rate is measured above one that failed.
         stopped: why the search ended before the wanted precision; None if it reached it.
         unit: of the rates.
     """

@@ -8,10 +8,9 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from connector_tax.base.documents.load import Found, Judged, Level, LoadCell
-from connector_tax.load.demand import falls_short, scatter_of, served_text
-from connector_tax.load.plan import Content, Sweep
-from connector_tax.load.slo import CellLimit, percentile_name
-from connector_tax.load.table import level_text
+from connector_tax.load.measured import falls_short, scatter_of, served_text
+from connector_tax.load.output import level_text
+from connector_tax.load.plan import CellLimit, Content, Sweep, percentile_name
 from connector_tax.read.figures.words import label
 
 
@@ -68,13 +67,11 @@ def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
     Args:
         stopped: why the search ended early.
     """
-    failed = [j.rate_per_s for j in judged if not j.holds]
-    border = min(failed, default=math.inf)
-    held = [j.rate_per_s for j in judged if j.holds]
+    # No rate is asked for above one that failed, nor below one that held.
     return Found(
-        highest_per_s=max((rate for rate in held if rate < border), default=None),
-        fails_per_s=None if math.isinf(border) else border,
-        monotonic=all(rate < border for rate in held),
+        highest_per_s=max((j.rate_per_s for j in judged if j.holds), default=None),
+        fails_per_s=min((j.rate_per_s for j in judged if not j.holds), default=None),
+        monotonic=True,
         judged=tuple(sorted(judged, key=lambda j: j.rate_per_s)),
         stopped=stopped,
         unit=unit,
@@ -128,7 +125,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
                 found += f": {level_text(failed, 100)} % of all" if failed.point else ""
             why.append(f"{limit}: {found}")
     holds = all(kept for kept, _ in verdicts)
-    sure = any(not (kept or unsure) for kept, unsure in verdicts) or not any(unsure for _, unsure in verdicts)
+    sure = (False, False) in verdicts or not any(unsure for _, unsure in verdicts)
     dropped = cell.requests.get("dropped")
     if not holds and dropped:
         why.append(label("load", "capped_cell").format(dropped, cell.spec.inflight_cap))
@@ -158,9 +155,9 @@ def _ends_ms(cell: LoadCell, limit: CellLimit) -> tuple[float, float, float]:
     would not, it may be as little as the percentiles below it.
     """
     level, failed = _level(cell, limit), _failed(cell)
-    if level.point is not None:
+    if (point := level.point) is not None:
         low, high = level.low, level.high
-        return -math.inf if low is None else low, level.point, math.inf if high is None else high
+        return -math.inf if low is None else low, point, math.inf if high is None else high
     if failed.low is None or failed.low >= 1 - limit.q / 100:
         return math.inf, math.inf, math.inf
     below = [

@@ -1,0 +1,242 @@
+"""Results of a load run: text of a cell, a table of all, ``summary.csv``, and one self-contained HTML page
+with numbers, intervals and the latency of every request over time."""
+
+import csv
+import io
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from connector_tax.base.documents.load import LATENCIES, Found, Level, LoadCell, Summary
+from connector_tax.base.records.request import RequestRecord
+from connector_tax.base.statistics.cell import in_window
+from connector_tax.base.statistics.texts import digits_apart
+from connector_tax.base.templates import template
+from connector_tax.base.units import duration_text
+from connector_tax.load.measured import format_labels, saturated
+from connector_tax.load.plan import Load
+from connector_tax.read.figures.style import drawing_style, new_figure, plain_log_axis, rate_axis
+
+HERE = Path(__file__).parent
+NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
+UNKNOWN = "-"
+RED = "#A02020"
+# More points than this are drawn as many, evenly chosen; the page says so.
+MOST_POINTS = 4000
+
+
+def level_text(level: Level, scale: float = 1.0) -> str:
+    """``112 [110, 115]``; an end that is not known is a dash, a number without an interval stands alone."""
+    values = [level.point, level.low, level.high]
+    texts = iter(digits_apart([v * scale for v in values if v is not None]))
+    point, low, high = (UNKNOWN if v is None else next(texts) for v in values)
+    return point if level.low is None and level.high is None else f"{point} [{low}, {high}]"
+
+
+def view(cell: LoadCell) -> dict[str, Any]:
+    """Return a cell as the templates of text and page ask for it."""
+    missing: dict[str, dict[str, None]] = {}
+    opened = set()
+    for name, levels in cell.latencies.items():
+        for level in levels.values():
+            if level.point is None:
+                missing.setdefault(level.reason or "unavailable", {})[NAMES[name]] = None
+            elif None in (level.low, level.high) and level.reason:
+                opened.add(level.reason)
+    ramp, demand, rate = cell.spec.ramp_from_per_s, cell.demand, cell.rate_per_s
+    # On a ramp its schedule asked for another rate in the window: the last one comes at its end.
+    ramped = ramp is not None and demand is not None and demand.over_s > 0
+    seconds = cell.throughput.over_s
+    return {
+        "cell": cell,
+        "over": f"{seconds:.2f} s" if seconds < 10 else duration_text(seconds),
+        "asked": format_labels(
+            (ramped, "ramped", demand, ramp, rate), (rate is not None and not ramped, "asked", rate)
+        ).values(),
+        # A latency that no request has, failed or not, has no row.
+        "rows": [
+            [NAMES[name], *map(level_text, cell.latencies[name].values())]
+            for name in LATENCIES
+            if any(v.point is not None or v.n for v in cell.latencies[name].values())
+        ],
+        "missing": missing,
+        "opened": sorted(opened),
+        "share": "" if cell.goodput is None else level_text(cell.goodput.share, 100),
+    }
+
+
+def cell_text(cell: LoadCell) -> str:
+    """What a person wants to know of one cell; latencies with 95 % intervals."""
+    return template(HERE / "cell.txt.j2").render(view(cell)).strip("\n")
+
+
+def summary_rows(cells: Sequence[LoadCell]) -> list[list[str]]:
+    """A header and one row per cell."""
+    shown = [(name, q) for name in ("ttft_ms", "tpot_ms", "e2e_ms") for q in ("p50", "p90")]
+    good = ["good req/s"] * any(cell.goodput is not None for cell in cells)
+    rows = [["cell", "n", "ok", "req/s", "tokens/s", *(f"{NAMES[name]} {q}, ms" for name, q in shown), *good]]
+    for cell in cells:
+        goods = [UNKNOWN if cell.goodput is None else f"{cell.goodput.per_s:,.2f}"]
+        rows.append(
+            [
+                cell.cell_id,
+                str(cell.requests["window"]),
+                str(cell.requests.get("ok", 0)),
+                f"{cell.throughput.requests_per_s:,.2f}",
+                f"{cell.throughput.output_tokens_per_s:,.0f}",
+                *(level_text(Level(_point(cell, name, q))) for name, q in shown),
+                *goods * len(good),
+            ]
+        )
+    return rows
+
+
+def _point(cell: LoadCell, name: str, q: str) -> float | None:
+    return cell.latencies[name].get(q, Level(None)).point
+
+
+def csv_of(cells: list[LoadCell]) -> str:
+    """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in
+    the quantity's name."""
+    buffer = io.StringIO()
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(("cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n"))
+    for cell in cells:
+        good = cell.goodput
+        found = {
+            name: {"": Level(getattr(cell.throughput, name), n=cell.requests["window"])}
+            for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
+        }
+        if good is not None:
+            found |= {
+                "goodput_per_s": {"": Level(good.per_s, n=good.share.n)},
+                "good_share": {"": good.share},
+            }
+        rows.writerows(
+            (cell.cell_id, cell.rate_per_s, name, q, level.point, level.low, level.high, level.n)
+            for name, levels in (found | cell.latencies).items()
+            for q, level in levels.items()
+        )
+    return buffer.getvalue()
+
+
+def found_lines(found: Found) -> list[str]:
+    """What a search came to."""
+    known, fails = found.highest_per_s is not None, found.fails_per_s is not None
+    capped, unsure = (
+        ", ".join(f"{j.rate_per_s:g}" for j in found.judged if not j.sure and bool(j.capped) is is_capped)
+        for is_capped in (True, False)
+    )
+    words = format_labels(
+        (known and fails, "highest", found),
+        (known and not fails, "highest_measured", found),
+        (not known and found.judged, "none_holds"),
+        (not found.judged, "none_judged"),
+        (unsure, "unsure", unsure, found.unit),
+        (capped, "capped", capped, found.unit),
+        (found.stopped, "stopped", found.stopped),
+    )
+    return list(words.values())
+
+
+# --- The page
+
+
+def page(summary: Summary, load: Load | None, pictures: Sequence[str]) -> str:
+    """
+    Args:
+        load: what was asked for; None says nothing of it.
+        pictures: data URLs, one per cell.
+    """
+    found, cells = summary.search, summary.cells
+    return template(HERE / "load.html.j2").render(
+        summary=summary,
+        load=load,
+        style=(HERE.parent / "read" / "report" / "report.css").read_text(),
+        found_lines=[] if found is None else found_lines(found),
+        cells=[{**view(cell), "picture": picture} for cell, picture in zip(cells, pictures, strict=True)],
+        rows=summary_rows(cells),
+        curves=rate_curves(cells),
+        most_points=MOST_POINTS,
+    )
+
+
+def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
+    """Latencies over time, as the data URL of a PNG."""
+    chosen = in_window(requests, cell.window)
+    shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1]
+    at_s = np.array([(r.t_sched_ns - cell.window.window_start_ns) / 1e9 for r in shown])
+    with drawing_style(cell.cell_id):
+        figure = new_figure(9.0, 3.0)
+        axes = figure.subplots()
+        for name, colour in (("e2e", "#D55E00"), ("ttft", "#0072B2")):
+            # Of one that has no such latency nothing is drawn.
+            values = np.array([getattr(r, f"{name}_ns") for r in shown], dtype=np.float64) / 1e6
+            if np.isfinite(values).any():
+                axes.plot(at_s, values, ".", markersize=2.5, color=colour, label=name.upper())
+        failed = at_s[np.array([r.status != "ok" for r in shown], dtype=bool)]
+        if failed.size:
+            low = axes.get_ylim()[0] or 1.0
+            axes.plot(failed, np.full(failed.size, low), "x", markersize=4, color=RED, label="failed")
+        axes.set_xlabel("scheduled, seconds after the window's start")
+        axes.set_ylabel("latency, ms")
+        if axes.lines:
+            plain_log_axis(axes)
+            axes.legend(loc="best", markerscale=3, frameon=True, framealpha=0.9)
+        return _data_url(figure, "png", {"Software": None})
+
+
+def rate_curves(cells: Sequence[LoadCell]) -> dict[str, str]:
+    """Draw p50 and p90 of TTFT and of TPOT against the offered rate, each as the data URL of an SVG; none
+    where there is no second rate, or no number."""
+    loads: dict[str, dict[float, LoadCell]] = {}
+    full: dict[float, bool] = {}
+    for rate, cell in sorted(
+        ((cell.rate_per_s, cell) for cell in cells if cell.rate_per_s), key=lambda pair: pair[0]
+    ):
+        loads.setdefault(cell.cell_id.partition("_")[2], {})[rate] = cell
+        full[rate] = saturated(cell)
+    return {
+        NAMES[metric]: _rate_curve(metric, full, loads)
+        for metric in ("ttft_ms", "tpot_ms")
+        if len(full) > 1
+        and any(
+            _point(cell, metric, q) for c in loads.values() for cell in c.values() for q in ("p50", "p90")
+        )
+    }
+
+
+def _rate_curve(metric: str, full: dict[float, bool], loads: dict[str, dict[float, LoadCell]]) -> str:
+    with drawing_style(metric):
+        figure = new_figure(4.6, 3.2)
+        axes = figure.subplots()
+        for k, (load, cells) in enumerate(loads.items()):
+            for q, line in (("p50", "o-"), ("p90", "s--")):
+                values = np.array([_point(cell, metric, q) for cell in cells.values()], dtype=np.float64)
+                name = f"{load} {q}" if len(loads) > 1 else q
+                axes.plot([*cells], values, line, color=f"C{k}", label=name)
+        ticks: list[float] = []
+        for rate, is_full in full.items():
+            if is_full:
+                axes.axvline(rate, color=RED, linestyle=":", label="saturated")
+            # A closer one would be written over the last.
+            ticks += [rate] * (not ticks or rate > 1.3 * ticks[-1])
+        rate_axis(axes, ticks)
+        plain_log_axis(axes)
+        axes.set_xlabel("offered rate, per second")
+        axes.set_ylabel(f"{NAMES[metric]}, ms")
+        keys = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        axes.legend(keys.values(), keys.keys(), loc="best", frameon=True, framealpha=0.9)
+        return _data_url(figure, "svg+xml", {"Date": None})
+
+
+def _data_url(figure: Figure, kind: str, metadata: dict[str, str | None]) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind[:3], metadata=metadata)
+    # Markup, since a template cuts long text.
+    return Markup("data:image/") + f"{kind};base64,{b64encode(buffer.getvalue()).decode()}"
