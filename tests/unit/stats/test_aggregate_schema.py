@@ -25,7 +25,12 @@ EVERYTHING = Mutation(
 )
 KINDS = {"everything": EVERYTHING} | {
     name: replace(MUTATIONS[name], sections={"connectors": CONNECTORS[:4], **MUTATIONS[name].sections})
-    for name in ("conversations", "matched baseline", "embedded engine", "requests of plain's block failed")
+    for name in (
+        "levels and conversations",
+        "matched baseline",
+        "embedded engine",
+        "requests of plain's block failed",
+    )
 }
 Aggregate = dict[str, Any]
 # Their keys are names of things: configurations, versions, rates, statuses; or they are as cell.json has them.
