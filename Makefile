@@ -59,28 +59,29 @@ FLEET ?= $(if $(filter results/demo,$(ROOT)),config/fleet_demo.yaml,config/fleet
 fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 	$(BIN)/connector-tax fleet $(ROOT) --fleet $(FLEET)
 
-# `make test-full` has what takes minutes: real vLLM, containers, SLURM, a browser, what is published made again, how every
-# figure looks. One small campaign of real vLLM is `make test`'s. `make test-long` has campaigns whose subject a shorter test
-# has as well.
+# `make test-full` has the tests that take minutes: real vLLM, containers, SLURM, a browser, published
+# campaigns made again, the look of every figure. `make test` runs one small campaign of real vLLM.
+# `make test-long` has campaigns whose subject a shorter test covers, too.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
 CAMPAIGNS := $(patsubst %,tests/emulated/test_%.py,two_slots connector_off phase_d package sweep readers_killed repeated_launches)
 LONGER := tests/emulated/test_gpu_host.py tests/emulated/test_known_truth.py \
   tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
 FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER) $(CAMPAIGNS)
 SMOKE := tests/vllm/test_real_vllm.py
-# Of one test that kills a campaign in two ways, SIGTERM is test-long's.
+# One test kills a campaign in two ways; its SIGTERM case is in test-long.
 KILLED := 'tests/emulated/test_kill_and_resume.py::test_killing_snakemake_leaves_nothing_running_and_loses_no_cell[15]'
-# Sittings of seconds, by themselves: what a lent GPU host will run works on every day.
+# Sittings of seconds, run alone: they check daily what a lent GPU host will run.
 REHEARSAL := tests/emulated/test_gpu_host.py::test_what_two_commands_measured_comes_home_as_taxes
-# Asked what becomes of it, and not how long a request took: two at a time, the longest first. The rest of tests/slurm is test-slurm's.
+# Tests of outcomes, not of times: two at a time, the longest first. The rest of tests/slurm is in test-slurm.
 FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.py \
   $(patsubst %,tests/vllm/test_%.py,hook_order nixl_roles check) $(filter-out %/test_gpu_host.py,$(LONGER)) \
   $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) $(BROWSER)
 
-# What is held against the clock runs by itself.
+# Tests against the clock run alone.
 TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell load_generator fixed_numbers host_state \
   metrics_sampler selftest) tests/unit/load/test_load_against_the_clock.py
-# Campaigns, engines and loads that are asked what becomes of them. They mostly wait, so four at a time keep two cores busy; the longest first.
+# Tests of the outcome of campaigns, engines and loads. They mostly wait, so four at a time keep two cores
+# busy; the longest first.
 ENGINES := tests/unit/engine tests/unit/measure tests/unit/sweep
 LONG := $(patsubst %,tests/emulated/test_%.py,failures_are_results demo_dag kill_and_resume) \
   $(patsubst %,tests/unit/measure/test_%.py,every_process_killed disk_faults failure) \
@@ -105,7 +106,8 @@ test-long: dev  ## whole campaigns, for a change of what launches, kills or resu
 test-slurm: dev plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
 
-# Snakemake's plugins for batch systems are no part of the lock files. They lie in a folder of their own, where tests/slurm finds them.
+# Snakemake's plugins for batch systems are not in the lock files. tests/slurm finds them in a folder of their
+# own.
 .PHONY: plugins
 plugins: .plugins/.complete
 
@@ -145,7 +147,7 @@ figures: env  ## bring the analysis, figures and report of CONFIG up to date wit
 	$(RUN) $(CONFIG) report
 
 status:  ## what is done, running, skipped and left of CONFIG
-	@# Never makes the environment: another command may be at work in it.
+	@# Never builds the environment: another command may be using it.
 	@test -e .venv/.complete || { echo "error: nothing is installed yet, or it is being installed: make env" >&2; exit 2; }
 	@$(BIN)/connector-tax status $(CONFIG)
 
@@ -156,7 +158,7 @@ revert-patch: env  ## take out what an earlier version wrote into ENGINE_PYTHON'
 audit:  ## what requirements-dev.lock installs, as a list (sbom.cdx.json, CycloneDX), and what of it is known to be vulnerable
 	[ -x .audit/bin/pip-audit ] || { python3 -m venv .audit && .audit/bin/pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1; }
 	.audit/bin/cyclonedx-py requirements requirements-dev.lock --output-reproducible -o sbom.cdx.json
-	@rm -f .audit/found   # without it nobody could be asked, which is said and is no vulnerability
+	@rm -f .audit/found   # missing afterwards: the query failed, which is reported and is no vulnerability
 	.audit/bin/pip-audit -r requirements-dev.lock --require-hashes --disable-pip --progress-spinner off -o .audit/found; code=$$?; \
 	  [ ! -s .audit/found ] || { cat .audit/found; exit $$code; }
 

@@ -3,13 +3,13 @@
 #   .venv/bin/snakemake --cores 1                                  the full campaign, config/config.yaml
 #   .venv/bin/snakemake --cores 1 --configfile config/demo.yaml    another campaign, and that file alone
 #   .venv/bin/snakemake --cores 1 figures                          from the results on disk; never measures
-#   .venv/bin/snakemake report --report study.html                 Snakemake's own report of what is finished: figures, captions, rules, times
+#   .venv/bin/snakemake report --report study.html                 Snakemake's own report of finished results
 
 from snakemake.utils import min_version
 
 min_version("9.0")
 
-# Only where none was given: Snakemake would merge the two, and half a campaign is none.
+# Only if none was given: Snakemake would merge the two, and the result would be neither campaign.
 if not workflow.overwrite_configfiles:
 
     configfile: "config/config.yaml"
@@ -45,7 +45,7 @@ include: "workflow/rules/read.smk"
 rule all:
     default_target: True
     input:
-        # Also what the rest is made of: of a file between two that are there Snakemake does not ask whether it is there.
+        # Inputs of other inputs, too: Snakemake does not check for a missing file between two existing ones.
         FOLDER.preflight_status if MEASURING else [],
         STUDY.left(),
         STUDY.rates_to_read(),

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# One configuration by hand, from this checkout: becomes its engine, or says by its exit status whether it can be measured here.
+# Launch one configuration by hand from this checkout, or check by exit status whether it can be measured
+# here.
 #
 #   MODEL=FOLDER [ENGINE_PYTHON=...] [PORT=8000] bash launch/common.sh launch nixl_both [ARGUMENT...]
 #   ENGINE_PYTHON=... [CONFIG=config/config.yaml] bash launch/common.sh verify nixl_both
 #
-# It runs in the first of PYTHON, .venv's, the engine's and python3 that has what it needs.
+# Runs in the first of PYTHON, .venv's, the engine's and python3 that has the required packages.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for python in "${PYTHON:-}" "$root/.venv/bin/python" "${ENGINE_PYTHON:-}" python3; do

@@ -1,13 +1,13 @@
-"""Step records from inside vLLM: what each scheduler step and each connector hook costs.
+"""Step records from inside vLLM: the cost of each scheduler step and each connector hook.
 
-Runs inside the engine's processes (loaded there by ``scheduler_step_timing.py``); standard library
-only. Does nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its scheduler. With
-``x.jsonl`` there, the scheduler process writes ``x.scheduler.<pid>.jsonl`` and each worker process
-``x.worker.<pid>.jsonl``: headers, and lists of rows as they are here. The pipeline makes the rows of
-``docs/formats.md`` of them later (``base/steptime/raw.py``), since formatting in here would hold the GIL.
+Runs inside the engine's processes, loaded by ``scheduler_step_timing.py``; standard library only. Does
+nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its scheduler. If it is ``x.jsonl``, the
+scheduler process writes ``x.scheduler.<pid>.jsonl`` and each worker process ``x.worker.<pid>.jsonl``:
+headers, and lists of raw rows. ``base/steptime/raw.py`` later turns them into the rows of
+``docs/formats.md``, since formatting in here would hold the GIL.
 
-On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A file that
-cannot be written ends the recording, never the engine. All clocks are CLOCK_MONOTONIC.
+On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A write error
+ends the recording, never the engine. All clocks are CLOCK_MONOTONIC.
 
 While a file ``x.jsonl.off`` exists, nothing is wrapped: the same server then shows the instrument's cost.
 """
@@ -25,8 +25,8 @@ import time
 from collections import deque
 
 SCHEMA = 2
-CPU_EVERY = 16  # steps on average; asking for CPU time takes a system call
-# Writing a list holds the GIL; small ones keep the longest pause of the engine near 0.1 ms.
+CPU_EVERY = 16  # steps on average; reading CPU time takes a system call
+# Writing a list holds the GIL; short lists keep the engine's longest pause near 0.1 ms.
 BATCH_ROWS = 50
 STEP_ATTRIBUTE = "_connector_tax_step_id"
 SCHEDULER_HOOKS = """
@@ -57,12 +57,12 @@ draw = random.Random(16).random  # not vLLM's, whose samples it would shift
 
 
 class Meter:
-    """Self time and calls of the wrapped hooks of one process, since ``take`` was last called.
+    """Self time and calls of one process's wrapped hooks since the last ``take``.
 
-    ``values[0]`` is the time in hooks so far; what it grows by while a hook is under way is that of hooks
-    called from it (a MultiConnector's children), and counts there alone. Then nanoseconds and calls, in the
-    order of ``names``. ``cpu`` holds whether CPU time is measured now, then that of all hooks, then of each,
-    likewise its own.
+    ``values[0]`` is the time in hooks so far. Its growth during a hook is the time of hooks called from it (a
+    MultiConnector's children), and counts for those only. Nanoseconds and calls per hook follow, in the order
+    of ``names``. ``cpu`` holds whether CPU time is measured now, then the total CPU time in hooks, then each
+    hook's own.
     """
 
     def __init__(self):
@@ -70,7 +70,7 @@ class Meter:
         self.values, self.zeros, self.cpu = [0], [0], [False, 0]
 
     def wrap(self, connector, hooks, prefix=""):
-        """Wrap what ``connector`` has of ``hooks``; then its children's, under ``0:Class/`` and so on."""
+        """Wrap the connector's methods among ``hooks``, then its children's, under ``0:Class/`` and so on."""
         for hook in hooks:
             method = getattr(connector, hook, None)
             if method is not None:
@@ -89,8 +89,7 @@ class Meter:
         return taken
 
     def take_cpu(self):
-        """CPU nanoseconds of each hook since the last ``take``; None where they were not measured all the
-        time."""
+        """Return each hook's CPU nanoseconds since the last ``take``; None if not measured throughout."""
         if self.cpu[0]:
             taken = tuple(self.cpu[2:])
             self.cpu[:] = [False] + [0] * (len(self.cpu) - 1)
@@ -98,14 +97,15 @@ class Meter:
         return None
 
     def measure_cpu(self):
-        """From here to ``take_cpu``, unless it is under way; not where hooks have run since the last
-        ``take``, whose CPU time nobody knows."""
+        """Measure CPU time until ``take_cpu``.
+
+        Does nothing if hooks have already run since the last ``take``, since their CPU time is unknown.
+        """
         self.cpu[0] = self.cpu[0] or bool(self.names) and not self.values[0]
 
 
 def cost_of_asking_ns():
-    """What two readings of the CPU time are apart with nothing but the clock's two between them: it is in
-    every reading."""
+    """Return the CPU time that asking adds: two readings with only two clock readings between."""
     costs = []
     for _ in range(99):
         start_ns = cpu_ns()
@@ -115,7 +115,7 @@ def cost_of_asking_ns():
 
 
 def timed(hook, values, slot, cpu):
-    # What lies in a closure is found faster than a global.
+    # Closure variables are faster than globals.
     calls, own, clock, asking_ns = slot + 1, slot // 2 + 2, now_ns, cost_of_asking_ns()
 
     @functools.wraps(hook)
@@ -139,14 +139,13 @@ def timed(hook, values, slot, cpu):
 
 
 def put(wrapped, owner, name, replacement):
-    """Set an attribute, remembering how to take it away: what a class defines is only hidden by an
-    instance's."""
+    """Set an attribute, and record how to undo it: an instance's attribute only hides its class's."""
     wrapped.append((owner, name, owner.__dict__.get(name), replacement))
     setattr(owner, name, replacement)
 
 
 def switch(wrapped, on):
-    """Put wrappers in, or take them out again; what was put on top of another goes first."""
+    """Install all wrappers, or remove them in reverse order."""
     for owner, name, before, replacement in wrapped if on else reversed(wrapped):
         if on:
             setattr(owner, name, replacement)
@@ -157,7 +156,7 @@ def switch(wrapped, on):
 
 
 class Recorder:
-    """Rows of one process on their way to one file."""
+    """Writes the rows of one process to one file."""
 
     def __init__(self, process, meter, facts):
         base = os.environ["AGENTIC_STEP_LOG_PATH"]
@@ -186,7 +185,7 @@ class Recorder:
         self.file.flush()
 
     def _give_up(self, error):
-        """Record nothing from now on; an engine must not end because its step log cannot be written."""
+        """Stop recording: an engine must not end because its step log cannot be written."""
         self.rows = deque(maxlen=0)
         print("connector-tax: no step records: %s: %s" % (self.path, error.strerror), file=sys.stderr)
 
@@ -218,28 +217,30 @@ sides = []  # of this process
 
 
 class Side:
-    """What the wrappers of one side of one process share. vLLM has one scheduler per process."""
+    """Shared state of the wrappers of one side of a process. vLLM has one scheduler per process."""
 
     def __init__(self, process):
         self.process, self.meter, self.recorder = process, Meter(), None
         sides.append(self)
 
     def rows(self, facts):
-        """Made on first use: the process that imports vLLM's scheduler is not always the one that runs it."""
+        """Return the recorder's rows; created on first use, since the importer may not run the scheduler."""
         if self.recorder is None:
             self.recorder = Recorder(self.process, self.meter, facts)
         return self.recorder.rows
 
 
 class Steps:
-    """The scheduler's steps that are under way; ``cpu_step`` is the next with CPU time, ``cpu_open`` how many
-    of those want their update."""
+    """State of the scheduler's steps.
+
+    ``cpu_step`` is the next step with CPU time, ``cpu_open`` the number of those whose update is pending.
+    """
 
     step_id, last_entry_ns, last_exit_ns, cpu_step, cpu_open = 0, None, 0, 1, 0
 
 
 def next_cpu_step(step_id):
-    """At random: what a connector does in every 8th or 16th step would be met always or never."""
+    """Draw the next step at random: fixed intervals would always or never hit a connector's periodic work."""
     return step_id + 1 + int(draw() * (2 * CPU_EVERY - 1))
 
 
@@ -255,7 +256,7 @@ def install_scheduler(cls):
     schedule, update = cls.schedule, cls.update_from_output
 
     def arm():
-        """After a ``take``: hooks of a step are called before it begins, too (``on_new_request``)."""
+        """Measure CPU time right after a ``take``: some hooks run before their step (``on_new_request``)."""
         if steps.cpu_open or steps.step_id + 1 >= steps.cpu_step:
             meter.measure_cpu()
 
@@ -297,8 +298,8 @@ def install_scheduler(cls):
         result = update(self, scheduler_output, *args, **kwargs)
         exit_ns = now_ns()
         if opened is not None:
-            # From the later of "this step began" and "the one before ended": where two overlap, time would
-            # count twice.
+            # From the later of this step's start and the previous step's end, so that overlapping steps do
+            # not count time twice.
             began_ns = max(opened[1], steps.last_exit_ns)
             hooks = meter.take() if meter.names else ()
             cpu = sum_of(earlier_cpu, meter.take_cpu())
@@ -313,13 +314,13 @@ def install_scheduler(cls):
 
 
 def sum_of(earlier, later):
-    """Per hook; None where one is not known. A connector may have come into being between the two."""
+    """Add per hook; None if either is unknown. A connector may have been created between the two."""
     known = earlier is not None and later is not None
     return [ns + (earlier[k] if k < len(earlier) else 0) for k, ns in enumerate(later)] if known else None
 
 
 def prefill_tokens(requests, per_request):
-    """Prompt tokens of one step; schedule() has advanced num_computed_tokens by now."""
+    """Return one step's prompt tokens; schedule() has already advanced num_computed_tokens."""
     prefill = 0
     for request_id, tokens in per_request.items():
         request = requests.get(request_id)
@@ -331,7 +332,7 @@ def prefill_tokens(requests, per_request):
 def install_factory(cls):
     """Wrap the hooks of every connector that vLLM's KVConnectorFactory creates, and of its children.
 
-    Instances are wrapped, not replaced: vLLM asks for their class.
+    Instances are wrapped, not replaced: vLLM checks their class.
     """
     if not os.environ.get("AGENTIC_STEP_LOG_PATH") or "_connector_tax" in cls.__dict__:
         return
@@ -353,25 +354,24 @@ def wrap_scheduler_side(connector):
 
     def named_build(*args, **kwargs):
         meta = build(*args, **kwargs)
-        # vLLM's base class has no slots, so there is room also where the connector's is frozen or has slots
-        # of its own.
+        # vLLM's base class has no slots, so this works even if the connector's class is frozen or has slots.
         with contextlib.suppress(AttributeError, TypeError):
             object.__setattr__(meta, STEP_ATTRIBUTE, Steps.step_id)
         return meta
 
     put(
         scheduler_side.meter.wrapped, connector, "build_connector_meta", named_build
-    )  # naming the step is not the connector's work
+    )  # not timed: naming the step is not the connector's work
 
 
 def wrap_worker_side(connector):
-    """A step of the worker lasts from binding its metadata to clearing it."""
+    """Wrap a worker's connector; its step lasts from binding the metadata to clearing it."""
     side = Side("worker")
     meter = side.meter
     meter.wrap(connector, WORKER_HOOKS)
     bind, clear = connector.bind_connector_metadata, connector.clear_connector_metadata
     step = {}
-    ends = {"n": 0, "cpu": 0}  # from one end to the next: some hooks are called before metadata are bound
+    ends = {"n": 0, "cpu": 0}  # from end to end, since some hooks are called before metadata are bound
 
     def end():
         if step:
@@ -398,7 +398,7 @@ def wrap_worker_side(connector):
 
 
 def settings_of(scheduler):
-    """What the engine resolved its settings to; a name that this release does not have is null."""
+    """Return the engine's resolved settings; a name that this release lacks is null."""
     config = getattr(scheduler, "vllm_config", None)
 
     def ask(path):

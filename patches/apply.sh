@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether step timing fits an installed vLLM. It is applied in memory when the engine starts, and changes no file:
-# --status says whether an earlier version of connector-tax changed some, --revert takes that out.
+# Check whether step timing fits an installed vLLM. It is applied in memory when the engine starts and changes
+# no file. --status reports changes by an earlier version of connector-tax, --revert removes them.
 #
 #   patches/apply.sh --engine-python /path/to/venv/bin/python [--revert | --status]
 set -euo pipefail

@@ -1,14 +1,14 @@
 """Step timing for a vLLM that is about to be imported. No file of vLLM is changed.
 
-``install()`` watches for two of vLLM's modules in this process. Right after one was executed,
-``_step_profile.py`` wraps the class that it defines. ``launch/plugins/vllm_serve.py`` calls it before it
-imports vLLM: a process that the engine spawns imports that module again, and one that it forks inherits the
-watch. Nothing happens unless AGENTIC_STEP_LOG_PATH is set.
+``install()`` watches for the import of two vLLM modules. Once one was executed, ``_step_profile.py`` wraps
+the class that it defines. ``launch/plugins/vllm_serve.py`` calls it before it imports vLLM: a spawned
+engine process imports that module again, and a forked one inherits the watch. Nothing happens unless
+AGENTIC_STEP_LOG_PATH is set.
 
     python patches/scheduler_step_timing.py --engine-python /path/to/venv/bin/python [--status | --revert]
 
-says from vLLM's source files whether the wrappers fit that release, as one JSON object; the exit status is 0
-also where they do not, since a campaign goes on without step records. ``--revert`` takes out what earlier
+reports from vLLM's source files whether the wrappers fit that release, as one JSON object. The exit status
+is 0 even if they do not, since a campaign continues without step records. ``--revert`` removes what earlier
 versions of connector-tax wrote into vLLM's files (``written_blocks.py``), ``--status`` looks for it. Standard
 library only; runs in every Python that vLLM runs in.
 """
@@ -23,9 +23,9 @@ from pathlib import Path
 
 PROFILE = Path(__file__).with_name("_step_profile.py")
 PROFILE_MODULE = "_connector_tax_step_profile"
-# Begins the line in which an interpreter answers: it may print a banner of its own.
+# Marks the line of an interpreter's answer: it may print a banner of its own.
 ANSWER = "connector-tax-vllm:"
-# Module -> the class in it, what wraps the class, and the methods without which it cannot.
+# Module -> its class, the function that wraps the class, and the methods that it requires.
 TARGETS = {
     "vllm.v1.core.sched.scheduler": (
         "Scheduler",
@@ -41,19 +41,17 @@ TARGETS = {
 
 
 class DoesNotFit(Exception):
-    """Step timing cannot be had from this vLLM, or what is written in its files cannot be taken out; the text
-    says why."""
+    """Step timing cannot work with this vLLM, or vLLM cannot be found; the text says why."""
 
 
 class Watch:
-    """A finder that finds nothing itself: of a target it asks the other finders, and follows the module's
-    execution."""
+    """A finder that delegates targets to the other finders, and hooks the module's execution."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
             return None
         for finder in sys.meta_path:
-            # Python passes over those without it, as `six` before 1.16 puts there.
+            # Python skips finders without it, as `six` before 1.16 installs.
             find_spec = getattr(finder, "find_spec", None)
             spec = find_spec(name, path, target) if find_spec is not None and finder is not self else None
             if spec is not None:
@@ -63,8 +61,7 @@ class Watch:
 
 
 def follow(spec, name):
-    """Have the target's class wrapped when the module has been executed; where its loader lets nobody in, say
-    so."""
+    """Wrap the target's class after its module was executed; log it if the loader does not allow that."""
     try:
         spec.loader.exec_module = followed(name, spec.loader.exec_module)
     except AttributeError as error:
@@ -72,7 +69,7 @@ def follow(spec, name):
 
 
 def followed(name, execute):
-    """A loader's ``exec_module`` that wraps the target's class when its module has been executed."""
+    """Return a loader's ``exec_module`` that also wraps the target's class."""
 
     def exec_module(module):
         execute(module)
@@ -83,8 +80,7 @@ def followed(name, execute):
 
 
 def wrap(module):
-    """Wrap the class of a target module; where it does not fit, say so: the engine serves without step
-    records."""
+    """Wrap the class of a target module; if it does not fit, log that: the engine serves without records."""
     cls_name, install_name, methods = TARGETS[module.__name__]
     cls = getattr(module, cls_name, None)
     missing = [m for m in methods if not hasattr(cls, m)]
@@ -97,12 +93,11 @@ def wrap(module):
 
 
 def say(what):
-    """One line of the engine's log."""
     print("connector-tax: %s (process %d)" % (what, os.getpid()), file=sys.stderr, flush=True)
 
 
 def profile():
-    """``_step_profile.py`` as a module, the same one for both targets."""
+    """Return ``_step_profile.py`` as a module, the same one for both targets."""
     module = sys.modules.get(PROFILE_MODULE)
     if module is None:
         spec = importlib.util.spec_from_file_location(PROFILE_MODULE, str(PROFILE))
@@ -113,19 +108,18 @@ def profile():
 
 
 def install():
-    """Watch for the targets in this process; a second call and a process that records nothing change
-    nothing."""
+    """Watch for the targets, once, if this process records steps."""
     if os.environ.get("AGENTIC_STEP_LOG_PATH") and not any(type(f) is Watch for f in sys.meta_path):
         sys.meta_path.insert(0, Watch())
 
 
 def find_vllm(engine_python):
-    """The folder of the package ``vllm`` of that interpreter, without importing vLLM.
+    """Return the folder of that interpreter's package ``vllm``, without importing vLLM.
 
     Raises:
         DoesNotFit: the interpreter does not run, or has no vLLM.
     """
-    # A folder called vllm in the current folder is no installation, nor is one without code.
+    # A folder named vllm in the current folder, or one without code, is no installation.
     code = (
         "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u; s ="
         " u.find_spec('vllm'); print(); print(sys.argv[1] + (s.submodule_search_locations[0] if s and"
@@ -149,8 +143,10 @@ def find_vllm(engine_python):
 
 
 def check(vllm):
-    """Raises:
-    DoesNotFit: a class or method that would be wrapped is not in this release's source.
+    """Look for the wrapped classes and methods in vLLM's source.
+
+    Raises:
+        DoesNotFit: this release lacks one of them.
     """
     for module, (cls_name, _, methods) in TARGETS.items():
         path = vllm / (module.partition(".")[2].replace(".", "/") + ".py")
@@ -167,8 +163,7 @@ def check(vllm):
 def run(revert, engine_python=None, vllm=None):
     """Return what is printed.
 
-    ``state`` is that of vLLM's files: ``unpatched``, ``patched`` or ``half``; null where there are none to
-    look at.
+    ``state`` is that of vLLM's files: ``unpatched``, ``patched`` or ``half``; null if there are no files.
     """
     import written_blocks
 
@@ -203,7 +198,7 @@ def main():
     args = parser.parse_args()
     report = run(args.revert, args.engine_python, args.vllm)
     print(json.dumps(report, indent=2))
-    # Blocks that stay in vLLM's files, or that nobody could look for, must be heard.
+    # Blocks that stay in vLLM's files, or could not be looked for, must fail loudly.
     return 1 if args.revert and report["state"] != "unpatched" else 0
 
 

@@ -1,8 +1,8 @@
-"""Blocks that earlier versions of connector-tax wrote into vLLM's files: found, and taken out.
+"""Finds and removes blocks that earlier versions of connector-tax wrote into vLLM's files.
 
-They appended one marked block to each of two files and put an emitter beside them. ``remove`` takes out the
-blocks, whole and alone: what somebody else changed before, after or around them stays. Today nothing is
-written into vLLM (``scheduler_step_timing.py``). Standard library only.
+They appended one marked block to each of two files and added an emitter module. ``remove`` takes out only
+the blocks: other changes before, after or around them stay. Today nothing is written into vLLM
+(``scheduler_step_timing.py``). Standard library only.
 """
 
 import os
@@ -29,15 +29,15 @@ IN_THE_WAY = (
 
 
 class Refused(Exception):
-    """Nothing was taken out, or not all of it; the text says why and what to do."""
+    """Nothing or not everything was removed; the text says why and what to do."""
 
 
 def read(vllm):
-    """The two files as far as they are there, by their paths.
+    """Return path -> content of those of the two files that exist.
 
     Raises:
         OSError: a file cannot be read.
-        Refused: there is no vLLM to look at.
+        Refused: there is no vLLM.
     """
     there = [vllm / name for name in TARGETS if os.path.lexists(str(vllm / name))]
     if not there:
@@ -46,8 +46,7 @@ def read(vllm):
 
 
 def status(vllm):
-    """``unpatched``; ``patched`` where both files hold a block and the emitter is there; ``half`` with less
-    of it."""
+    """Return ``unpatched``, ``patched`` (both blocks and the emitter) or ``half`` (only some of it)."""
     blocks = [MARKER in content for content in read(vllm).values()]
     found = [*blocks, (vllm / EMITTER_NAME).exists()]
     if not any(found):
@@ -56,10 +55,10 @@ def status(vllm):
 
 
 def remove(vllm):
-    """Take out what ``status`` finds; nothing is touched where there is nothing.
+    """Remove what ``status`` finds, if anything.
 
     Raises:
-        Refused: a block is not as it was written, or no permission.
+        Refused: a block was modified, or permission is missing.
     """
     wanted = {path: without_block(path, content) for path, content in read(vllm).items() if MARKER in content}
     try:
@@ -75,10 +74,10 @@ def remove(vllm):
 
 
 def without_block(path, content):
-    """``content`` of the file without our block.
+    """Return ``content`` without our block.
 
     Raises:
-        Refused: there is not exactly one block as we wrote them.
+        Refused: there is not exactly one block as we wrote it.
     """
     found = list(BLOCK.finditer(content))
     if len(found) != 1 or content.count(MARKER) != 2:
@@ -87,14 +86,14 @@ def without_block(path, content):
             "Take the lines between the markers out by hand, or reinstall vLLM" % path
         )
     before, after = content[: found[0].start()], content[found[0].end() :]
-    # The file had no line end at its end. Where somebody went on after the block, their first line needs one.
+    # We added a line end to a file without one. Remove it, unless somebody added lines after the block.
     if found[0]["newline"] == b"1" and not after:
         before = before[:-1]
     return before + after
 
 
 def replace(path, content):
-    """Write a file anew, atomically, with its owner and mode."""
+    """Rewrite a file atomically, with its owner and mode."""
     temporary = path.with_name("." + path.name + ".connector_tax")
     temporary.write_bytes(content)
     shutil.copymode(str(path), str(temporary))

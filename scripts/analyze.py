@@ -1,4 +1,4 @@
-"""Raw results to aggregate.json and aggregate.csv; needs no engine and no GPU, on any machine.
+"""Analyse raw results into aggregate.json and aggregate.csv; needs no engine and no GPU.
 
 A part of ``connector-tax report``.
 """

@@ -1,5 +1,4 @@
-"""Write MANIFEST.tsv of a campaign and its table in results/MANIFEST.md; of a published one in the top-level
-page, too."""
+"""Write a campaign's MANIFEST.tsv and its table in results/MANIFEST.md; if published, in MANIFEST.md too."""
 
 import argparse
 from pathlib import Path

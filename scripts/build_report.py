@@ -1,4 +1,4 @@
-"""Write report.html of a campaign from its aggregate.json and figures/.
+"""Write a campaign's report.html from its aggregate.json and figures/.
 
 A part of ``connector-tax report``.
 """

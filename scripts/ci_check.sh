@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Usage: ci_check.sh prepare|build|check
-# The steps of action.yml. What a workflow gives comes in variables CHECK_<INPUT>, and no shell reads it as commands.
+# The steps of action.yml. A workflow's inputs come in variables CHECK_<INPUT>; no shell parses them as
+# commands.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${CONNECTOR_TAX_CACHE:-$HOME/.cache/connector-tax}
@@ -29,7 +30,7 @@ check() {
   read -ra words <<< "${CHECK_INSTALL//$'\n'/ }"
   if [ ${#words[@]} != 0 ]; then
     "$CHECK_ENGINE" -m pip install --quiet "${words[@]}"
-    # What an earlier check installed may be another build of the same version, which pip would keep.
+    # An earlier check may have installed another build of the same version, which pip would keep.
     "$CHECK_ENGINE" -m pip install --quiet --force-reinstall --no-deps "${words[@]}"
   fi
   for name in connector kv-transfer-config fail-above max-minutes baseline; do

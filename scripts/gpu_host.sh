@@ -18,7 +18,8 @@ export MODELS=$work/models ENGINE_PYTHON=$work/engine/env/bin/python
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 name_of() { sed -n 's/^campaign: *\([^ ]*\).*/\1/p' "$1"; }
-# In the background, so that a signal is passed on: the sitting then ends its engine and packs what it measured, and this script waits for that.
+# In the background, so that a signal is passed on: the sitting then ends its engine and packs its results,
+# and this script waits for that.
 measured() { PYTHONPATH=src "$ENGINE_PYTHON" -m connector_tax run --end-with-parent $$ "$@" & sitting=$!; wait "$sitting"; }
 
 measure() {
@@ -29,7 +30,7 @@ measure() {
   exec > >(trap '' INT TERM HUP; exec tee -a "$OUT/log-$(date -u +%H%M%S).txt") 2>&1
   { date -u; nproc; free -g; nvidia-smi; } >"$OUT/host.txt" 2>&1 || true   # a small host lacks some of them
   scripts/unpack_engine.sh "$parts" "$work/engine"
-  # Each launch imports two thousand modules, twice, and the archive holds no bytecode.
+  # Each launch imports two thousand modules twice, and the archive holds no bytecode.
   env -u PYTHONDONTWRITEBYTECODE "$ENGINE_PYTHON" -m compileall -q -j 0 "$work/engine/packages" >"$work/compileall.txt" 2>&1 || say "some files do not compile: $work/compileall.txt"
   say "unpacked"
   for config in "$@"; do models "${config%%:*}"; done
@@ -48,24 +49,25 @@ measure() {
   return "$worst"
 }
 
-models() {   # the folder of a config's model, where config/models/ has its shape
+models() {   # make the folder of a config's model if config/models/ has its shape
   local name shape
   name=$(sed -n 's|^  model: ${MODELS}/\([^ ]*\).*|\1|p' "$1")
   shape=config/models/$name.json
   [ ! -f "$shape" ] || "$ENGINE_PYTHON" scripts/make_model_folder.py "$shape" "$MODELS/$name"
 }
 
-tiles() {   # some releases have tuned tiles of the 30B shape for the H200 and none for the H100, which has the same processor
+tiles() {   # some releases have tuned tiles of the 30B shape for the H200, not for the same-processor H100
   local known="$work/engine/packages/vllm/model_executor/layers/fused_moe/configs/E=128,N=768,device_name=NVIDIA_H200.json"
   mkdir -p "$MODELS/tiles-of-H200"
   [ ! -f "$known" ] || cp -n "$known" "$MODELS/tiles-of-H200/E=128,N=768,device_name=NVIDIA_H100_80GB_HBM3.json"
 }
 
-# sit CONFIG SECONDS: one sitting of it. Where preflight decides against plain, other settings are tried, each as a campaign of its own; those
-# that start are kept for every later campaign. It decides nothing where time was over or the host is to blame.
+# sit CONFIG SECONDS: one sitting. If preflight decides against plain, other settings are tried, each as its
+# own campaign; those that start are kept for every later campaign. If time ran out or the host is to blame,
+# nothing is decided.
 sit() {
   local config=$1 end=$((SECONDS + $2)) variants=(as_is triton eager) preflight=plain variant own folder rc=1
-  # Where plain is known to start, a launch for nothing but its trial is time lost.
+  # If plain is known to start, its trial launch would waste time.
   [ ! -f "$work/variant" ] || { variants=("$(cat "$work/variant")"); preflight=none; }
   grep -q attention_backend "$config" || variants=(as_is)
   for variant in "${variants[@]}"; do
@@ -76,7 +78,7 @@ sit() {
     rc=0
     measured "$own" --minutes "$(awk "BEGIN {print ($end - $SECONDS) / 60}")" --preflight "$preflight" \
       --launch-s "${GPU_HOST_LAUNCH_S:-40}" --save "$OUT" || rc=$?
-    # Preflight ends with this file if plain runs.
+    # Preflight writes this file last, if plain runs.
     [ ! -f "$folder/preflight/preflight_status.json" ] || { echo "$variant" >"$work/variant"; break; }
     [ -f "$folder/preflight/plain/decision.json" ] || break
     say "plain does not run $variant"
@@ -87,7 +89,7 @@ as_as_is() { cat; }
 as_triton() { sed -E 's/^(campaign: [^ ]*)/\1-triton/; s/^( *attention_backend:).*/\1 TRITON_ATTN/'; }
 as_eager() { sed -E 's/^(campaign: [^ ]*)/\1-eager/; s/^( *)attention_backend:.*/\1attention_backend: TRITON_ATTN\n\1enforce_eager: true/'; }
 
-home() {   # one campaign that cannot be read keeps no other from being read
+home() {   # an unreadable campaign does not stop the others
   local configs config rc=0
   mapfile -t configs < <(find "$@" -maxdepth 1 -name '*.yaml' | sort | awk -F/ '!seen[$NF]++')
   for config in "${configs[@]}"; do

@@ -1,8 +1,8 @@
-"""Make the folder of a model without weights, of a given shape; run it with the engine's interpreter.
+"""Make a model's folder without weights from its shape; run it with the engine's interpreter.
 
     $ENGINE_PYTHON scripts/make_model_folder.py config/models/Qwen3-Coder-30B-A3B-Instruct.json DIRECTORY
 
-The shape is a model's own ``config.json``. The tokenizer has as many words as the model's vocabulary, each a
+The shape is a model's own ``config.json``. The tokenizer has one word per entry of the vocabulary, each one
 token (``t17``), so that each streamed event has text.
 """
 
@@ -32,7 +32,7 @@ def main() -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="t0", eos_token="t1").save_pretrained(
         args.folder
     )
-    # Written last: its presence says that the folder is whole.
+    # Written last: its presence means that the folder is complete.
     written.write_text(shape)
 
 

@@ -1,5 +1,4 @@
-"""Write the JSON Schemas of workflow/schemas/: of aggregate.json and of each YAML file that a person writes,
-made from their types."""
+"""Write the JSON Schemas of workflow/schemas/ from types: aggregate.json and the hand-written YAML files."""
 
 from typing import Any
 
@@ -39,7 +38,7 @@ def main() -> None:
         ("Steps", "available", True),
     ):
         aggregate["$defs"][name]["properties"][key] = {"const": usable}
-    del aggregate["$defs"]["StepRecords"]  # what these two have in common
+    del aggregate["$defs"]["StepRecords"]  # their common base
     schemas = {name: schema_of(kind, written=False) for name, kind in READ.items()}
     for name, schema in {"aggregate": aggregate, **schemas}.items():
         path = PROJECT_ROOT / "workflow" / "schemas" / f"{name}.schema.json"

@@ -1,4 +1,4 @@
-"""The taxes that the embedded engine's cost model gives, by many launches in virtual time, to put_in.json."""
+"""Write put_in.json: the taxes that the embedded engine's cost model adds, from launches in virtual time."""
 
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from connector_tax.run.rehearsal.cell import LAUNCHES, taxes_put_in
 
 
 def put_in(root: Path) -> str:
-    """Write the file."""
     folder = CampaignFolder(root)
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
     found = taxes_put_in(config_of(read_campaign_file(folder.campaign_file)), rates, LAUNCHES)

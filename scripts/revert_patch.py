@@ -1,4 +1,4 @@
-"""See that the engine's vLLM holds nothing of this project. The same as ``connector-tax revert-patch``."""
+"""Check that the engine's vLLM holds nothing of this project. The same as ``connector-tax revert-patch``."""
 
 from connector_tax.commands.revert_patch import COMMAND
 

@@ -1,4 +1,4 @@
-"""Phase A's cells to reference_rates.json: the rates at which Phase B and the taxes are taken."""
+"""Select the rates of Phase B and of the taxes from Phase A's cells; writes reference_rates.json."""
 
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from connector_tax.read.stats.reference import select_reference_rates
 
 
 def select(root: Path) -> str:
-    """Write the file."""
     rates = select_reference_rates(read_campaign(root, phases=("a",)))
     write_text_if_changed(CampaignFolder(root).reference_rates, to_json(rates))
     return (

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# unpack_engine.sh PARTS FOLDER: an interpreter with vLLM on a host that can fetch nothing. PARTS holds part-*, the pieces of one
-# .tar.xz or .tar.gz of site-packages, as they were carried there; FOLDER gets an environment that has these packages first and the host's own
-# (torch, and whatever else is installed) behind them. Prints the path of its python; what was unpacked before is used again.
+# unpack_engine.sh PARTS FOLDER: make an interpreter with vLLM on an offline host. PARTS holds part-*, the
+# pieces of one .tar.xz or .tar.gz of site-packages. FOLDER gets an environment with these packages first and
+# the host's own (torch and others) behind them. Prints the path of its python; an earlier unpacking is
+# reused.
 set -euo pipefail
 
 parts=${1:?the folder that holds part-*} folder=${2:?where to unpack them}
@@ -14,7 +15,7 @@ folder=$(cd "$folder" && pwd)
 exec 9>"$folder/.lock"
 flock 9
 
-# Of which pieces it was made: others, or more of them, are unpacked anew.
+# Checksums of the pieces: other or additional ones are unpacked anew.
 found=$(cksum "${pieces[@]}" | awk '{print $1, $2}')
 complete=$folder/.complete
 if [ "$(cat "$complete" 2>/dev/null)" != "$found" ]; then
@@ -28,7 +29,8 @@ import tarfile
 
 with tarfile.open(sys.argv[1]) as tar:
     tar.extractall(sys.argv[2], filter="data")
-    # The checksum stands at the end, behind what tarfile reads; and a damaged header is an end of the archive to tarfile.
+    # The checksum is at the end, after what tarfile reads; and tarfile takes a damaged header for the
+    # archive's end.
     while tar.fileobj.read(1 << 20):
         pass
 PYTHON
@@ -36,9 +38,10 @@ PYTHON
   "$base" -m venv --system-site-packages --without-pip "$folder/env"
   python=$folder/env/bin/python
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  # Before the host's own packages, of which some may be of another version. Python reads this file twice.
+  # Put before the host's own packages, which may have other versions. Python reads this file twice.
   echo 'import sys; sys.path[:0] = {sys.prefix.removesuffix("env") + "packages"}.difference(sys.path)' >"$site/carried.pth"
-  # --system-site-packages means those of the interpreter that a virtual environment was made from. Where python3 is an environment's, its own are added here.
+  # --system-site-packages refers to the interpreter behind a virtual environment. If python3 is in one, its
+  # own packages are added here.
   "$base" -c 'import sys; print(*sys.path, sep="\n")' |
     "$python" -c 'import sys; print(*(line for line in sys.stdin.read().splitlines() if line not in sys.path), sep="\n")' >"$site/host.pth"
   echo "$found" >"$complete"

@@ -1,4 +1,4 @@
-"""What the analysis writes of a campaign, as a reader of the file finds it."""
+"""Reads an analysis back as JSON, as a reader of the file finds it."""
 
 import json
 from typing import Any
@@ -10,6 +10,5 @@ from connector_tax.read.stats.aggregate import aggregate
 
 
 def aggregate_json(data: CampaignData) -> dict[str, Any]:
-    """``aggregate.json`` of it, parsed."""
     found: dict[str, Any] = json.loads(to_json(written(aggregate(data))))
     return found

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages, spoken to over two pipes (Chrome DevTools Protocol); nothing listens on a port."""
+"""A headless Chromium for tests of pages, driven over two pipes (Chrome DevTools Protocol), not a port."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# A hung browser fails a test and does not hold up all of them.
+# A hung browser fails one test and does not block the others.
 ANSWER_TIMEOUT_S = 60
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -32,8 +32,7 @@ class Tab:
     """One page.
 
     Attributes:
-        complaints: what its console says and what its scripts throw.
-        requested: the addresses that it asked for.
+        complaints: console output and script exceptions.
     """
 
     def __init__(self, out: int, into: int) -> None:
@@ -49,7 +48,7 @@ class Tab:
             self.ask(f"{domain}.enable")
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """The answer to one command; events that come before it are noted."""
+        """Return the answer to one command; note events that come before it."""
         self._next += 1
         message = {"id": self._next, "method": method, "params": params}
         if self._session is not None:
@@ -62,7 +61,7 @@ class Tab:
         return dict(answer["result"])
 
     def _read(self) -> dict[str, Any]:
-        """The next message, of which more may have come."""
+        """Return the next message; later ones stay in the buffer."""
         while b"\0" not in self._come:
             ready, _, _ = select.select([self.into], [], [], ANSWER_TIMEOUT_S)
             more = os.read(self.into, 1 << 16) if ready else b""
@@ -89,11 +88,10 @@ class Tab:
                 self.requested.append(str(told["request"]["url"]))
 
     def open(self, path: Path, width: int = 1280) -> None:
-        """Load a file and wait until it is there."""
         self.go(path.absolute().as_uri(), width)
 
     def go(self, url: str, width: int = 1280) -> None:
-        """Load an address and wait until it is there."""
+        """Load an address and wait for it."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
@@ -103,7 +101,7 @@ class Tab:
             self._note(self._read())
 
     def value(self, expression: str) -> Any:
-        """What JavaScript makes of ``expression``; an exception fails."""
+        """Evaluate a JavaScript expression; an exception fails."""
         found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
@@ -111,17 +109,17 @@ class Tab:
 
 @contextmanager
 def open_tab(path: str) -> Iterator[Tab]:
-    """A browser of its own, which ends with the block."""
+    """Open a tab in its own browser, which ends with the block."""
     to_browser, own_out = os.pipe()
     own_in, from_browser = os.pipe()
 
     def pipes() -> None:
-        # Where it reads and writes by its own convention; copies, since the numbers may be taken by one of these.
+        # Chromium reads from 3 and writes to 4. Copies first, since these numbers may be in use by the pipes.
         first, second = os.dup(to_browser), os.dup(from_browser)
         os.dup2(first, 3)
         os.dup2(second, 4)
 
-    # Its helpers may still write while the folder is removed.
+    # Its helper processes may still write while the folder is removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [path, *OPTIONS, f"--user-data-dir={profile}"],

@@ -1,6 +1,6 @@
-"""Synthetic campaigns on disk, in the pipeline's own formats, from the behaviour that a test gives each configuration's server.
+"""Synthetic campaigns on disk in the pipeline's formats, from a given behaviour of each server.
 
-What the analysis must find is then known beforehand.
+What the analysis must find is then known.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ ENGINE: dict[str, Any] = {
 IDENTITY = msgspec.convert(ENGINE, EngineIdentity)
 CODE = {"connector_tax": "0.1.0", "loadgen_sha256": "abc"}
 
-# What a launch says of its cells.
+# A launch's facts about its cells.
 ABOUT = About(
     campaign="demo",
     connector="plain",
@@ -61,7 +61,7 @@ def _shipped(base: str) -> dict[str, Any]:
 
 
 def campaign_config(base: str = "demo.yaml", **sections: Any) -> CampaignConfig:
-    """A shipped campaign with some of its keys replaced (mappings are merged one level deep)."""
+    """Return a shipped campaign with some keys replaced; mappings are merged one level deep."""
     value = dict(_shipped(base))
     for name, change in sections.items():
         value[name] = {**value.get(name, {}), **change} if isinstance(change, dict) else change
@@ -83,10 +83,10 @@ class Campaign:
     """A campaign folder under construction.
 
     Attributes:
-        behaviours: by configuration; those not named behave as ``Behaviour()``.
-        max_steps: step records per cell, at most.
+        behaviours: by configuration; others behave as ``Behaviour()``.
+        max_steps: most step records per cell.
         step_lines: (window, behaviour, rng, max_steps) -> lines of a cell's step file.
-        host: (time, start of the cell's window) -> ``host`` of a metrics sample, nanoseconds; None: samples hold none.
+        host: (time, start of the cell's window) -> ``host`` of a metrics sample, nanoseconds; None: no host.
     """
 
     root: Path
@@ -113,7 +113,7 @@ class Campaign:
         return self.folder.run(DATE, connector, phase)
 
     def skip(self, connector: str, reason: str) -> None:
-        """Preflight's decision, and the receipts that follow from it."""
+        """Record that preflight skips the connector, and write the receipts that follow."""
         self.decisions[connector] = _decision("skip", reason)
         self._write_preflight()
         phases: tuple[Phase, ...] = ("a", "b", "b_prime")
@@ -132,11 +132,11 @@ class Campaign:
         change: Change | None = None,
         **document: Any,
     ) -> list[CellFolder]:
-        """Every cell of one (configuration, phase).
+        """Write every cell of one (configuration, phase).
 
         Args:
             rates: (ref_safe, ref_load), for the phases that need them.
-            document: keys of ``cell.json`` to be written differently.
+            document: keys of ``cell.json`` to replace.
         """
         specs = cells_of(self.config, connector, phase, ReferenceRates(*rates) if rates else None)
         run = self.run(connector, phase)
@@ -166,7 +166,7 @@ class Campaign:
     def cell(
         self, connector: str, spec: CellSpec, *, change: Change | None = None, **document: Any
     ) -> CellFolder:
-        """One finished cell."""
+        """Write one finished cell."""
         behaviour = self.behaviours.get(connector, Behaviour())
         has_connector = launch_spec(self.config, connector).has_connector
         if not has_connector:
@@ -215,7 +215,7 @@ class Campaign:
         return folder
 
     def measure_everything(self) -> dict[str, Any]:
-        """Phase A, reference rates, Phase B and B', of everything that is not skipped."""
+        """Write Phase A, reference rates, Phases B and B' and repeats of everything that is not skipped."""
         from connector_tax.read.ingest import read_campaign
         from connector_tax.read.stats.reference import select_reference_rates
 
@@ -253,7 +253,7 @@ class Campaign:
 
 
 def reseal(folder: CellFolder) -> None:
-    """Write the checksums of ``cell.json`` again, so that a planted fault is not caught by them."""
+    """Rewrite the checksums of ``cell.json``, so that they do not reveal a planted fault."""
     from connector_tax.base.artifacts.cells import file_entry, read_cell
 
     document = read_cell(folder)
@@ -262,7 +262,7 @@ def reseal(folder: CellFolder) -> None:
 
 
 def fail(every: int, status: str = "timeout") -> Change:
-    """Every n-th request fails."""
+    """Let every n-th request fail."""
 
     def change(requests: list[RequestRecord]) -> list[RequestRecord]:
         return [

@@ -15,10 +15,10 @@ Levels = Callable[[Behaviour, float, int], Behaviour]
 
 
 def measure_levels(campaign: Campaign, connector: str, behave: Levels | None = None) -> None:
-    """Phase D of one configuration.
+    """Write Phase D of one configuration.
 
     Args:
-        behave: (its behaviour, blocks cached in the middle of the cell, requests running) -> behaviour in that cell.
+        behave: (usual behaviour, cached blocks at half of the cell, concurrency) -> behaviour in the cell.
     """
     usual, size = campaign.behaviours.get(connector, Behaviour()), 16
     computed = generated = 0

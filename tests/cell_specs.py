@@ -1,4 +1,4 @@
-"""Cells for tests: one set of values, of which each test changes what it is about."""
+"""Cell specs for tests: default values, of which each test changes those that it is about."""
 
 from typing import Any
 

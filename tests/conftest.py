@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Fixtures of every test."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from connector_tax.base.config import load
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.secrets import REFERRED_VARIABLE
 
-# A shell's background ignores one and nohup the other, and so would every process that a test starts and ends.
+# A background shell ignores SIGINT and nohup SIGHUP; processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 BUNDLE = Path(__file__).parents[1] / "published" / "virtual-h200-eight.tar.xz"
@@ -24,7 +24,7 @@ MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
-    """A folder by its name, filled once in a run by whichever process asks first; the others wait for it. Tests change nothing there."""
+    """Return a function that makes a shared folder once in a run; tests must not change the folder."""
     own = tmp_path_factory.getbasetemp()
     everybodys = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
@@ -43,7 +43,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
 
 @pytest.fixture(scope="session")
 def published_campaign(made_once: MadeOnce) -> Path:
-    """The published campaign's folder as its bundle holds it, unpacked once in a run, with whatever step tables tests made there."""
+    """Return the published campaign's unpacked folder, with any step tables that tests made there."""
     from connector_tax.read.bundle import unpack
 
     return made_once("published", lambda folder: unpack(BUNDLE, folder)) / "results" / "virtual-h200-eight"
@@ -51,15 +51,15 @@ def published_campaign(made_once: MadeOnce) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _what_is_temporary_goes_with_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What killed processes leave as well: pytest removes the folder of its third run before."""
+    """Put all temporary files, also those of killed processes, where pytest cleans up."""
     tempfile.tempdir = os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("t", numbered=False))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Nothing that a test writes has to outlive a power cut, and waiting for the disk is half of what a made campaign takes.
+    """Make fsync do nothing in this process: it takes half the time of a made campaign.
 
-    Tests of what is made durable and when put an fsync of their own in its place. Processes that a test starts have the real one.
+    Tests of durability patch fsync themselves. Processes that a test starts use the real one.
     """
     real = os.fsync
     os.fsync = lambda _: None
@@ -69,7 +69,7 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _connectors_are_parsed_once() -> Iterator[None]:
-    """Nearly every test has a campaign, and PyYAML needs a tenth of a second for the file that all of them name; what is made of it is a copy."""
+    """Parse connectors.yaml once: nearly every campaign reads it, and PyYAML takes 0.1 s."""
     shipped = PROJECT_ROOT / "config" / "connectors.yaml"
     known = read_yaml(shipped)
     load.read_yaml = lambda path: known if path == shipped else read_yaml(path)  # type: ignore[assignment]
@@ -79,6 +79,6 @@ def _connectors_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_secret_is_known_of_another_test() -> Iterator[None]:
-    """Whoever reads a config has what it refers to known to its process from then on."""
+    """Forget the secrets that a config of this test referred to."""
     yield
     os.environ.pop(REFERRED_VARIABLE, None)

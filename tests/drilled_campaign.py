@@ -1,4 +1,4 @@
-"""A campaign whose cells have something to show: requests that fail, a busy host, hooks, and texts that are markup."""
+"""A campaign whose cells have content to show: failing requests, a busy host, hooks, texts with markup."""
 
 import json
 import re
@@ -23,7 +23,7 @@ ERROR = f"HTTP 500: {HOSTILE}"
 
 
 def measured(root: Path, **sections: Any) -> Campaign:
-    """Two configurations at three rates; what servers and hosts say is hostile where it can be."""
+    """Measure two configurations at three rates; texts of servers and hosts are hostile where possible."""
     config = campaign_config(
         **{
             **SECTIONS,
@@ -40,7 +40,7 @@ def measured(root: Path, **sections: Any) -> Campaign:
 
 
 def _failing(requests: list[RequestRecord]) -> list[RequestRecord]:
-    """Every seventh, with what a server may say."""
+    """Let every seventh request fail, with a server's hostile text."""
     return [
         replace(r, status="http_error", t_first_token_ns=None, t_last_token_ns=None, error=ERROR)
         if r.seq % 7 == 3
@@ -71,7 +71,7 @@ def _host(t_ns: int, begin_ns: int) -> dict[str, Any]:
 def _named_hooks(
     window: CellWindow, behaviour: Behaviour, rng: np.random.Generator, most: int
 ) -> Iterable[str]:
-    """The header of the worker names one hook, whose name is markup; each of its rows says what that took."""
+    """Name one worker hook in the header, with markup, and give its time in each row."""
     name = json.dumps([HOSTILE])
     for line in step_lines(window, behaviour, rng, most):
         if '"process":"worker"' in line and '"kind":"header"' in line:
@@ -87,8 +87,8 @@ class Opened:
     """A drill-down of a page, read back.
 
     Attributes:
-        text: what it says, without its data.
-        launched: what the nearest line above it says that its connector was launched with.
+        text: without its data.
+        launched: the connector's launch options, from the nearest line above it.
     """
 
     anchor: str
@@ -98,7 +98,7 @@ class Opened:
 
 
 def opened(page: str) -> dict[str, Opened]:
-    """By what its summary says, with the configuration's before it."""
+    """Return the drill-downs by configuration and summary."""
     found = {}
     for config in page.split('<details class="more config">')[1:]:
         label = unescape(_between(config, "<summary>", "</summary>"))

@@ -1,4 +1,4 @@
-"""Processes of one campaign of a test, whoever started them."""
+"""Finds the processes of one test campaign, whoever started them."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import psutil
 
 
 def family(cache: Path) -> list[psutil.Process]:
-    """Every process that inherited this cache's folder in its environment, whoever its parent is by now."""
+    """Return every process that inherited this cache folder in its environment, whoever its parent is."""
     mark = f"CONNECTOR_TAX_CACHE={cache}".encode()
     found = []
     for process in psutil.process_iter():

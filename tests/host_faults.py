@@ -1,4 +1,4 @@
-"""A small campaign, and doors run on it as processes of their own on a host that has a fault (``tests/injected``)."""
+"""A small campaign, and scripts run on it as processes on a faulty host (``tests/injected``)."""
 
 import os
 import subprocess
@@ -15,8 +15,9 @@ from connector_tax.base.plan import campaign_document
 
 ROOT = Path(__file__).parents[1]
 DATE = "2026-01-01"
-# A cell counts only where the client kept time. These tests ask what the pipeline does with cells, on hosts that may stop a
-# process for a second; so no cell of theirs is refused for that. tests/unit/load_without_server/test_health.py holds the limits themselves.
+# A cell is invalid if the client was late. These tests are about what the pipeline does with cells, on hosts
+# that may stop a process for a second, so the limits are lifted.
+# tests/unit/load_without_server/test_health.py tests the limits themselves.
 LIMITS_ON_THE_CLIENT = (
     "MAX_RATE_ERROR",
     "MAX_WORKER_CPU_SHARE",
@@ -29,10 +30,10 @@ LIMITS_ON_THE_CLIENT = (
 def small_campaign(
     root: Path, *, rates: tuple[float, ...] = (20.0,), connectors: tuple[str, ...] = (), **cell: Any
 ) -> CampaignFolder:
-    """The demo with short cells, preflight passed.
+    """Write the demo with short cells and a passed preflight.
 
     Args:
-        connectors: these alone; empty: all of the demo.
+        connectors: only these; empty: all of the demo.
     """
     folder = CampaignFolder(root / "results" / "demo")
     config = load_campaign(ROOT / "config" / "demo.yaml")
@@ -59,7 +60,7 @@ def small_campaign(
 
 
 def environment(folder: CampaignFolder, **fault: str) -> dict[str, str]:
-    """Of a host with ``fault``, one or more of the variables of ``tests/injected``, and no limits on the client."""
+    """Return a host's environment with ``fault`` (variables of ``tests/injected``), without client limits."""
     given = {k: v for k, v in os.environ.items() if not k.startswith(("CONNECTOR_TAX_", "INJECTED_"))}
     paths = [str(Path(__file__).parent / "injected"), str(ROOT / "src")]
     cache = str(folder.root.parents[1] / "cache")
@@ -70,14 +71,12 @@ def environment(folder: CampaignFolder, **fault: str) -> dict[str, str]:
 def measure(
     folder: CampaignFolder, connector: str = "noop_connector", **fault: str
 ) -> "subprocess.CompletedProcess[str]":
-    """``scripts/measure.py`` of Phase A."""
     return door(folder, "measure", "--connector", connector, "--phase", "a", **fault)
 
 
 def door(
     folder: CampaignFolder, name: str, *arguments: str, **fault: str
 ) -> "subprocess.CompletedProcess[str]":
-    """A script of the measuring wing."""
     command = [sys.executable, f"scripts/{name}.py", "--campaign-file", str(folder.campaign_file), *arguments]
     given = environment(folder, **fault)
     return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=120)

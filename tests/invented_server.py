@@ -1,6 +1,6 @@
-"""An invented server: so long to the first token, so long per token, so many requests per second; arrivals beyond its capacity queue.
+"""An invented server with given TTFT, TPOT and capacity; arrivals beyond its capacity queue.
 
-What it does in one cell -> the cell's request records, samples of its metrics, and lines of its step file.
+Turns its behaviour in one cell into request records, metrics samples and lines of the step file.
 """
 
 import json
@@ -19,12 +19,12 @@ StepLines = Callable[[CellWindow, "Behaviour", np.random.Generator, int], Iterab
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What one configuration's server does.
+    """The behaviour of one configuration's server.
 
     Attributes:
         noise: relative spread (log-normal) of each request's TTFT and TPOT, and of each step.
-        capacity_per_s: more than this queues.
-        ttft_ms: time to first token of an idle server, for any prompt length.
+        capacity_per_s: arrivals above this queue.
+        ttft_ms: of an idle server, for any prompt length.
         hooks_us: (build_connector_meta, get_finished, start_load_kv) of every step; None: no connector.
     """
 
@@ -36,7 +36,7 @@ class Behaviour:
     hooks_us: tuple[float, float, float] | None = None
 
     def taxed(self, ratio: float, hooks_us: tuple[float, float, float] = (50.0, 30.0, 20.0)) -> "Behaviour":
-        """The same server with everything slower by ``ratio``."""
+        """Return the same server, slower by ``ratio`` in everything."""
         return replace(
             self,
             ttft_ms=self.ttft_ms * (1 + ratio),
@@ -47,7 +47,7 @@ class Behaviour:
 
 
 def cell_window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
-    """Warm-up lasts until the first request has completed, if that takes longer."""
+    """Return the window; warm-up lasts at least until the first request has completed."""
     first_s = 1.5 * (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1)) / 1000
     start_ns = t0_ns + s_to_ns(max(spec.warmup_s, first_s))
     length_s = min(max(spec.duration_s, spec.min_completed / load_rate(spec, behaviour)), spec.max_cell_s)
@@ -56,7 +56,7 @@ def cell_window(t0_ns: int, spec: CellSpec, behaviour: Behaviour) -> CellWindow:
 
 
 def load_rate(spec: CellSpec, behaviour: Behaviour) -> float:
-    """Of a closed loop: each of its requests follows the one before at once."""
+    """Return the arrival rate; in a closed loop a request follows the one before at once."""
     if spec.concurrency is None:
         return spec.rate_per_s
     return spec.concurrency * 1000 / (behaviour.ttft_ms + behaviour.tpot_ms * (spec.output_tokens - 1))
@@ -65,7 +65,7 @@ def load_rate(spec: CellSpec, behaviour: Behaviour) -> float:
 def requests_of(
     spec: CellSpec, window: CellWindow, behaviour: Behaviour, rng: np.random.Generator
 ) -> tuple[list[RequestRecord], Callable[[int], int]]:
-    """Constant arrivals into one queue; also how many wait at a given time."""
+    """Return records of constant arrivals into one queue, and a function time -> waiting requests."""
     gap_ns = NS_PER_S / load_rate(spec, behaviour)
     n = int((window.t_stop_ns - window.t0_ns) / gap_ns)
     sched = window.t0_ns + np.arange(n) * gap_ns
@@ -115,7 +115,7 @@ def metrics_lines(
 def step_lines(
     window: CellWindow, behaviour: Behaviour, rng: np.random.Generator, max_steps: int
 ) -> list[str]:
-    """Steps back to back from ``t0`` on; every tenth is mixed; worker rows where there is a connector."""
+    """Return back-to-back steps from ``t0``: every tenth has a prompt; worker rows if it has a connector."""
     processes = ["scheduler"] + (["worker"] if behaviour.hooks_us else [])
     lines = [
         f'{{"kind":"header","schema":1,"process":"{p}","pid":7,"monotonic_ns":1,"utc_ns":1,'

@@ -1,4 +1,4 @@
-"""Launches that are only made: what an engine would be started with, and its launch.sh."""
+"""Launches that are only built: an engine's command and its launch.sh."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ from connector_tax.run.engine.launch import Launch
 
 
 def launch_of(engine: EngineConfig, connector: ConnectorSpec, **changes: Any) -> Launch:
-    """On port 1 unless ``changes`` say otherwise; on the cards of whoever asks."""
+    """Return a launch on the caller's GPUs, by default on port 1."""
     environment = engine_environment(engine, connector, Cards((), 0))
     return Launch(engine, connector, **{"environment": environment, "port": 1, **changes})
 
 
 def by_hand(script: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run a launch.sh in the project's folder, with nothing else of this shell."""
+    """Run a launch.sh in the project's folder, with nothing else of this shell's environment."""
     bare = {"PATH": os.environ["PATH"], "HOME": "/", **variables}
     return subprocess.run(["bash", str(script)], env=bare, cwd=PROJECT_ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Cells of the load generator as they would have ended, made of a list of requests and no clock."""
+"""Cell outcomes of the load generator, made from a list of requests without a clock."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ def spec_of(**changes: Any) -> CellSpec:
 def record(
     seq: int, at_s: float, *, e2e_s: float = 0.1, late_s: float = 0.0, **changes: Any
 ) -> RequestRecord:
-    """An answer of four tokens that came after ``e2e_s``."""
+    """Return an answer of four tokens that took ``e2e_s``."""
     due_ns = round(at_s * S)
     end_ns = due_ns + round(e2e_s * S)
     whole = RequestRecord(
@@ -52,7 +52,6 @@ def failed(seq: int, at_s: float, *, after_s: float = 0.1, error: str = "HTTP 50
 
 
 def summary_of(**changes: Any) -> Summary:
-    """Of a load that measured nothing."""
     whole: dict[str, Any] = dict.fromkeys(("version", "started_utc", "base_url", "model", "api"), "")
     return Summary(**{**whole, "nonce": 0, "workers": 1, "cells": (), **changes})
 
@@ -60,9 +59,10 @@ def summary_of(**changes: Any) -> Summary:
 def outcome_of(
     spec: CellSpec, requests: Sequence[RequestRecord], *, stop_s: float = 10.0, whole: bool = True
 ) -> CellOutcome:
-    """
+    """Return the outcome of a cell with these requests.
+
     Args:
-        whole: all of a fixed number were sent, or as many completed as were to.
+        whole: the fixed number was sent, or enough completed.
     """
     window = CellWindow(0, 0, round(stop_s * S), round((stop_s + 1) * S), whole)
     result = SessionResult(

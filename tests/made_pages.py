@@ -1,4 +1,4 @@
-"""Pages of aggregates, without files: what ``report.html`` says and what stands above and below its figures."""
+"""Report pages of aggregates, without files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,16 @@ from connector_tax.read.report.view import Page, page_view
 
 
 def view_of(aggregate: Mapping[str, Any]) -> Page:
-    """What the page shows of the JSON of an aggregate."""
+    """Return what the page shows of an aggregate's JSON."""
     return page_view(aggregate_of(aggregate), None)
 
 
 def text_of(aggregate: Mapping[str, Any]) -> str:
-    """The page without figures."""
     return render(view_of(aggregate), [])
 
 
 def page_of(aggregate: Mapping[str, Any]) -> str:
-    """The page with every figure that can be drawn, each without its picture."""
+    """Return the page with every figure that can be drawn, each without its picture."""
     return render(view_of(aggregate), [_figure(name, aggregate) for name in FIGURES])
 
 

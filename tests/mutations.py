@@ -1,6 +1,6 @@
-"""Campaigns of every kind that a page has to be true of: sound, damaged, gaining, saturated, of few requests, of another confidence.
+"""Campaigns of every kind that a page must be true of: sound, damaged, gaining, saturated, small and others.
 
-Each is measured by the builders, which know what was put in, changed on disk where it is to be damaged, and analysed.
+The builders measure each with known taxes; it is then damaged on disk if need be, and analysed.
 """
 
 import json
@@ -40,11 +40,11 @@ class Mutation:
 
     Attributes:
         taxes: configuration -> its tax on everything; others have ``TAXES``.
-        plain: how plain behaves; the others do so with their tax on it.
+        plain: behaviour of plain; the others behave so with their tax.
         change: of every request record of every cell.
-        changes: the same of one connector's cells, or of those of one phase (``mooncake_both/r1``).
-        then: what is done to the folder when all is measured.
-        told: changes of the finished aggregate, for what no builder can measure.
+        changes: the same for one connector, or one of its phases (``mooncake_both/r1``).
+        then: change of the measured folder.
+        told: change of the finished aggregate, for what no builder can measure.
     """
 
     sections: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +59,6 @@ class Mutation:
     told: Callable[[dict[str, Any]], None] | None = None
 
     def made(self, root: Path) -> dict[str, Any]:
-        """``aggregate.json`` of it."""
         behaviours = {c: self.plain.taxed(t) for c, t in {**TAXES, **self.taxes}.items()}
         behaviours |= {"plain": self.plain, "plain_again": self.plain, **self.behaviours}
         quick = {**SMALL, "connectors": CONNECTORS, "analysis": {"bootstrap_draws": 200}}
@@ -83,8 +82,6 @@ class Mutation:
 
 
 class _Changed(Campaign):
-    """Every cell's records go through one change."""
-
     change: Change | None = None
     changes: dict[str, Change] = {}  # noqa: RUF012, replaced as a whole
 
@@ -94,7 +91,7 @@ class _Changed(Campaign):
 
 
 def lost(connector: str, *phases: str, cell_id: str = SAFE) -> Then:
-    """A cell whose records are gone; no phases: of every phase that has it."""
+    """Remove a cell's records; without phases, in every phase that has the cell."""
 
     def then(campaign: Campaign) -> None:
         for phase in phases or campaign.config.phases:
@@ -112,7 +109,7 @@ def both(*several: Then) -> Then:
 
 
 def gone(*connectors: str) -> Then:
-    """All of their runs, as if they had never been launched."""
+    """Remove all runs of the connectors, as if they had never been launched."""
 
     def then(campaign: Campaign) -> None:
         for path in [p for c in connectors for p in campaign.root.glob(f"*_{c}")]:
@@ -156,7 +153,7 @@ def talks(campaign: Campaign) -> None:
 
 
 def settings(**changed: dict[str, Any] | None) -> Then:
-    """``engine_diff.json``: what each configuration switched; None where it was not seen."""
+    """Write ``engine_diff.json``: the settings that each configuration changed; None if unknown."""
 
     def then(campaign: Campaign) -> None:
         configs = {c: {} for c in campaign.config.connector_ids} | changed
@@ -173,7 +170,7 @@ def answers(campaign: Campaign) -> None:
 
 
 def host(t_ns: int, start_ns: int) -> dict[str, Any]:
-    """A GPU host that warms up, whose CPUs tell their clocks."""
+    """Return a sample of a GPU host that warms up and reports CPU clocks."""
     beat = t_ns // 10**9
     gpu = {
         "sm_mhz": 1980 - t_ns / 6e10,
@@ -191,7 +188,7 @@ def host(t_ns: int, start_ns: int) -> dict[str, Any]:
 
 
 def named_hooks(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]:
-    """The steps of the builders, with each hook by its name, its calls and its CPU time, as the recorder writes them."""
+    """Return the builders' steps with each hook's name, calls and CPU time, as the recorder writes them."""
     lines = [json.loads(line) for line in step_lines(window, behaviour, rng, most)]
     for line in lines:
         if line["kind"] == "header":
@@ -205,7 +202,7 @@ def named_hooks(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[
 
 
 def unheard(window: Any, behaviour: Behaviour, rng: Any, most: int) -> list[str]:
-    """Nobody heard the worker of a connector whose hooks take 301 us."""
+    """Drop the worker's rows of a connector whose hooks take 301 us."""
     deaf = behaviour.hooks_us is not None and behaviour.hooks_us[0] == 301.0
     return [line for line in named_hooks(window, behaviour, rng, most) if not (deaf and '"worker' in line)]
 
@@ -216,7 +213,7 @@ def virtual(value: dict[str, Any]) -> None:
 
 
 def embedded(value: dict[str, Any]) -> None:
-    """With the model's own taxes: Mooncake's intervals miss them, no one knows NIXL's TTFT."""
+    """Add the model's own taxes: Mooncake's intervals miss them, and NIXL's TTFT tax is unknown."""
     value["source"] = None
     value["provenance"] |= {"engine_kind": "emulator", "gpu": [], "versions": {"emulator": True}}
     rows = []
@@ -254,7 +251,7 @@ BURNING = {
         "args": {"async_scheduling": False},
     },
 }
-# Hooks that take 1 us more than was put in are told apart from it, since they take as long in every step.
+# The difference of 1 us between these hooks and the injected time is significant: every step takes as long.
 BURNT = {
     "burning_0": replace(PLAIN, hooks_us=(5.0, 2.0, 1.0)),
     "burning_200": replace(PLAIN, hooks_us=(206.0, 2.0, 1.0), step_us=9200.0, tpot_ms=10.2),

@@ -1,4 +1,4 @@
-"""Tests that a table names by file, or by file and function: whether they are there."""
+"""Checks that tests which a table names by file, or by file and function, exist."""
 
 import ast
 from functools import cache
@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def lacking(test_id: str) -> str | None:
-    """What is wrong with ``tests/.../test_x.py`` or ``tests/.../test_x.py::test_y``; None: it is there."""
+    """Return what is wrong with ``tests/.../test_x.py`` or ``tests/.../test_x.py::test_y``, or None."""
     file, _, function = test_id.partition("::")
     if not (ROOT / file).is_file():
         return f"no such test: {test_id}"

@@ -1,4 +1,4 @@
-"""NVIDIA's driver as NVML tells of it, on a machine without one: some cards, their memory, and what fails."""
+"""A stand-in for NVML on a machine without NVIDIA's driver: GPUs, their memory, and failures."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -15,8 +15,13 @@ def kind(name: str) -> type[NVMLError]:
 
 @dataclass
 class Card:
-    """``instances``: MIG devices by UUID; ``used_mib``: what each question after memory in use is told, the last one for ever;
-    ``bus``: its place there, as NVML spells it, None for a card that does not tell."""
+    """A GPU.
+
+    Attributes:
+        used_mib: answers to successive questions about used memory; the last one repeats.
+        instances: MIG devices by UUID.
+        bus: its PCI bus id as NVML spells it; None if it does not report one.
+    """
 
     uuid: str
     name: str = "NVIDIA H20"
@@ -27,7 +32,7 @@ class Card:
 
 
 class Nvml:
-    """What of ``pynvml`` lists cards."""
+    """The part of ``pynvml`` that lists GPUs."""
 
     NVMLError = NVMLError
     NVMLError_LibraryNotFound = kind("LibraryNotFound")

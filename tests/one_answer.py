@@ -1,4 +1,4 @@
-"""One connection without a socket or a clock: the bytes of an answer, as reads group them -> what is recorded of the request."""
+"""One connection without socket or clock: turns the bytes of an answer, as read, into a request's record."""
 
 import asyncio
 from array import array
@@ -16,7 +16,7 @@ from connector_tax.run.loadgen.issuer import SILENT, Flight
 
 @dataclass(frozen=True)
 class Answer:
-    """Bytes of one answer, and how it was asked for."""
+    """The bytes of one answer, and how it was asked for."""
 
     wire: bytes
     stream: bool = True
@@ -24,7 +24,7 @@ class Answer:
 
 
 class Line(asyncio.Transport):
-    """A transport that is written to and closed, and no more."""
+    """A transport that only accepts writes and closes."""
 
     def __init__(self, *, tls: bool = False) -> None:
         super().__init__({"sslcontext": object()} if tls else {})
@@ -44,7 +44,7 @@ class Line(asyncio.Transport):
 
 @dataclass
 class Pool:
-    """What a connection reports to; keeps the requests that ended."""
+    """The connection's owner; keeps the requests that ended."""
 
     stream: bool = True
     ended: list[Flight] = field(default_factory=list)
@@ -62,11 +62,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is recorded of one request.
+    """The record of one request.
 
     Attributes:
-        stamps: numbers of reads: of the first token, of the last one, of the end, and of each token.
-        reusable: whether the request has ended and the connection takes another one when all has been read.
+        stamps: numbers of the reads of the first token, the last token, the end, and each token.
+        reusable: the request has ended, and the connection takes another one after all reads.
     """
 
     status: str | None
@@ -80,7 +80,7 @@ class Recorded:
 
 
 def recorded(answer: Answer, reads: Sequence[bytes]) -> Recorded:
-    """Feed ``reads``, the k-th at time k, then close; two records are equal where all but their times is."""
+    """Feed ``reads``, the k-th at time k, then close. Records compare equal regardless of times."""
     now = [0]
     pool, line = Pool(answer.stream), Line()
     flight = Flight(0, 0, 0, token_ns=array("q"), output_ids=[] if answer.collect_ids else None)
@@ -112,7 +112,7 @@ def bytewise(wire: bytes) -> list[bytes]:
 
 
 def check_split(answer: Answer, by_bytes: Recorded, reads: Sequence[bytes], where: object) -> None:
-    """Assert that ``reads`` give the record of single bytes, with the times of the reads in which those came."""
+    """Assert that ``reads`` give the record of single bytes, with the times of the matching reads."""
     found = recorded(answer, reads)
     ends = list(accumulate(map(len, reads)))
     expected = [None if at is None else bisect_left(ends, at) + 1 for at in by_bytes.stamps]

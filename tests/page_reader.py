@@ -1,4 +1,4 @@
-"""A report page taken apart: tags, numbers and words; and whether its numbers are those of ``aggregate.json``."""
+"""Parses a report page into tags, numbers and words, and checks its numbers against ``aggregate.json``."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ AROUND = ".,;:()[]{}\"'“”"
 
 
 class Reader(HTMLParser):
-    """What stands on a page: tags, ids, numbers in ``data``, and the words around them."""
+    """A page's tags, ids, numbers in ``data``, and the words around them."""
 
     VOID = ("meta", "img", "br", "link", "input", "hr", "col")
     UNSEEN = ("style", "script", "svg")
@@ -52,15 +52,16 @@ class Reader(HTMLParser):
 
 
 def check_numbers(aggregate: dict[str, Any], page: str) -> int:
-    """Assert that every number of the page is in ``aggregate.json`` and reads as it is there; return how many there are.
+    """Assert that every number of the page is in ``aggregate.json`` and reads the same; return their count.
 
-    Numbers of the analysis stand in ``data`` elements. What else has digits is a word of a template or a text of the aggregate.
+    Numbers of the analysis are in ``data`` elements. Other words with digits are from a template or are texts
+    of the aggregate.
     """
-    # What is copied as Markdown says the same once more, and is not seen.
+    # The hidden Markdown repeats the page.
     reader = Reader(re.sub(r"<pre id=\"markdown\" hidden>.*?</pre>", "", page, flags=re.DOTALL))
     every = list(_leaves(aggregate))
     known = {float(v) for v in every if isinstance(v, int | float) and not isinstance(v, bool)}
-    # Captions of figures have the confidence in percent.
+    # Captions give the confidence in percent.
     known.add(round(100 * aggregate["provenance"].get("confidence", 0.95), 9))
     # Names of blocks and lengths are keys.
     known |= {float(v) for v in every if isinstance(v, str) and re.fullmatch(r"\d+(\.\d+)?", v)}
@@ -74,7 +75,7 @@ def check_numbers(aggregate: dict[str, Any], page: str) -> int:
         assert min(abs(shown - value), abs(shown - 100 * value)) <= half * 1.001, (value, text)
     strings = [str(v) for v in every if isinstance(v, str)]
     written = [re.sub(r"<[^>]+>", " ", f.read_text()) for f in WORDS.glob("*.*")]
-    # Durations are said in hours, minutes and seconds.
+    # Durations are given in hours, minutes and seconds.
     durations = [exact_duration(int(n)) for n in known if 0 <= n < 1e9]
     own = {word.strip(AROUND) for text in (*strings, *written, *durations) for word in text.split()}
     for word in reader.text.split():

@@ -1,4 +1,4 @@
-"""Figures as pictures: drawn in any form, as grey pixels, and how far two of them are apart."""
+"""Draws figures in any form, renders them as grey pixels, and measures how far two differ."""
 
 import sys
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 BASELINES = Path(__file__).parent / "data" / "figures"
 EVERY_FORM = [form for forms in FORMS.values() for form in forms]
-# Pixels per inch of what is compared: small type is five pixels high.
+# Pixels per inch for comparison: small type is five pixels high.
 DPI = {"page": 50, "paper": 80}
-# Pictures are compared in squares of so many pixels: a label that is another one changes few of them, and those much.
+# Side of the compared squares in pixels: another label changes few squares, but those by much.
 SQUARE = 12
-# Of the root mean square of the differences in a square, black to white being 1. The same letters with other edges are below it, and
-# swapped labels above it, in each figure; tests assert both.
+# Largest root mean square difference in a square; black to white is 1. The same letters with other edges are
+# below it and swapped labels above it, in each figure; tests assert both.
 TOLERANCE = 0.12
 
 
@@ -43,7 +43,7 @@ def drawn(name: str, aggregate: dict[str, Any], form: Form) -> Drawn | Omitted:
 
 
 def grey(name: str, aggregate: dict[str, Any], form: Form) -> np.ndarray:
-    """Luma of each pixel, 0 to 1."""
+    """Return the luma of each pixel, 0 to 1."""
     with drawing_style(name + form.suffix, form):
         result = FIGURES[name](aggregate_of(aggregate))
         assert isinstance(result, Drawn), result
@@ -63,7 +63,7 @@ def read_grey(path: Path) -> np.ndarray:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """Of the square in which they differ most, after each pixel took in its neighbours; pictures of two sizes are as far apart as can be."""
+    """Return the difference of the most different square, after blurring; infinite for different sizes."""
     if one.shape != other.shape:
         return float("inf")
     apart = (_blurred(one) - _blurred(other)) ** 2
@@ -81,7 +81,7 @@ def _blurred(pixels: np.ndarray) -> np.ndarray:
 
 
 class _Recorder(RendererAgg):
-    """Remembers each text that is really drawn."""
+    """A renderer that records each text that is really drawn."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -96,10 +96,10 @@ class _Recorder(RendererAgg):
 
 
 def texts_of(figure: Figure) -> Iterator[tuple[Text, Bbox]]:
-    """Each text that is drawn, once, and where it is, in pixels."""
+    """Yield each text that is drawn, once, and its place in pixels."""
     figure.draw_without_rendering()
     box = figure.bbox
     recorder = _Recorder(box.width, box.height, figure.dpi)
     figure.draw(recorder)
     for text in dict.fromkeys(recorder.texts):
-        yield text, Text.get_window_extent(text, recorder)  # of an annotation without its arrow
+        yield text, Text.get_window_extent(text, recorder)  # an annotation's, without its arrow

@@ -1,4 +1,4 @@
-"""Random answers of servers, well formed and broken, and whether each has one record however it is read."""
+"""Random server answers, well formed and broken; each must have one record however it is read."""
 
 import gzip
 import json
@@ -150,10 +150,10 @@ def pieces(rng: Random, data: bytes, cuts: int) -> list[bytes]:
 
 
 def check_one_record(seed: int, splits: int = 3) -> str | None:
-    """One answer, read byte by byte and in ``splits`` other ways, has one record, and times of the reads in which its bytes came.
+    """Check that an answer has the same record read byte by byte and in ``splits`` other ways.
 
     Returns:
-        The answer's status; None where nothing of it came.
+        The answer's status; None if it has no bytes.
     """
     rng = Random(seed)
     answer = random_answer(rng)

@@ -1,4 +1,4 @@
-"""A campaign that tests damage, and what the workflow's own scripts make of it."""
+"""A campaign for tests to damage, and the results of the workflow's own scripts."""
 
 import html
 import json
@@ -40,8 +40,6 @@ METRICS = {"ttft_p90", "tpot_p90", "step_p50_us", "callback_p50_us", "unexplaine
 
 @dataclass(frozen=True)
 class Result:
-    """What the reading wing made of a campaign."""
-
     aggregate: dict[str, Any]
     problems: list[tuple[str, str]]
     page: str
@@ -58,7 +56,7 @@ class Result:
         }
 
     def cells(self) -> dict[tuple[str, ...], Any]:
-        """Without what a cell is told by others of its configuration."""
+        """Return cells without the facts that depend on others of their configuration."""
         told = {"saturated", "saturation_criteria"}
         return {
             (c["config"], c["phase"], c["cell_id"]): {k: v for k, v in c.items() if k not in told}
@@ -66,14 +64,14 @@ class Result:
         }
 
     def says(self, where: str, what: str) -> bool:
-        """Whether one row of the page's table of problems names both."""
+        """Return whether one row of the page's table of problems names both."""
         return any(where == w and what in text for w, text in self.problems)
 
 
 def but_for_ends(entries: dict[tuple[str, ...], Any], *lost: str) -> dict[tuple[str, ...], Any]:
-    """Cells or taxes; those under the load of a lost cell without the ends of their intervals.
+    """Return cells or taxes, those at the load of a lost cell without interval bounds.
 
-    Cells of one rate and shape tell together how long their blocks are, so the ends know that one is missing.
+    Cells of one rate and shape together determine their block length, so the bounds depend on the lost one.
     """
     return {k: _without_ends(v) if v["cell_id"] in lost else v for k, v in entries.items()}
 
@@ -86,7 +84,7 @@ def _without_ends(value: Any) -> Any:
 
 @contextmanager
 def unrendered() -> Iterator[None]:
-    """Figures are drawn into files without a picture, since rendering takes most of the time of reading a campaign."""
+    """Write figures as empty pictures: rendering takes most of the time of reading a campaign."""
 
     def blank(figure: object, folder: Path, name: str) -> None:
         for suffix in FORM.get().formats:
@@ -97,7 +95,7 @@ def unrendered() -> Iterator[None]:
 
 
 def read(root: Path, *, draw: bool = True) -> Result:
-    """``draw``: the figures anew; else those that lie there are on the page."""
+    """Analyse and report a campaign; without ``draw``, the page shows the figures that exist."""
     analyse(root)
     with unrendered():
         if draw:

@@ -1,4 +1,4 @@
-"""A certificate that nobody else has signed, for servers of the tests."""
+"""A self-signed certificate for test servers."""
 
 import ssl
 import subprocess
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def certificate(folder: Path, names: str = "DNS:localhost") -> tuple[Path, Path]:
-    """Certificate and key.
+    """Make a certificate; return it and its key.
 
     Args:
-        names: whose it is, as openssl has them: ``DNS:localhost,IP:127.0.0.1``.
+        names: its subjects, as for openssl: ``DNS:localhost,IP:127.0.0.1``.
     """
     key, cert = folder / "key.pem", folder / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key)]

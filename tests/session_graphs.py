@@ -1,10 +1,10 @@
-"""Sessions of the usual forms, for tests."""
+"""Sessions of common forms, for tests."""
 
 from connector_tax.base.records.sessions import Session, Turn
 
 
 def linear(turns: int, *, first_tokens: int, next_tokens: int, output_tokens: int, wait_s: float) -> Session:
-    """A conversation: each turn after the one before, with everything said so far in front."""
+    """Return a conversation: each turn follows the one before and repeats everything so far."""
     first = Turn(first_tokens, output_tokens)
     rest = (Turn(next_tokens, output_tokens, (k - 1,), (k - 1,), wait_s) for k in range(1, turns))
     return Session((first, *rest))
@@ -13,7 +13,7 @@ def linear(turns: int, *, first_tokens: int, next_tokens: int, output_tokens: in
 def fan_out_and_in(
     width: int, *, first_tokens: int, next_tokens: int, output_tokens: int, wait_s: float
 ) -> Session:
-    """An agent's round: one turn, ``width`` at once that know it, one that waits for all of them."""
+    """Return an agent's round: one turn, ``width`` parallel ones that know it, one that waits for all."""
     root = Turn(first_tokens, output_tokens)
     branches = (Turn(next_tokens, output_tokens, (0,), (0,), wait_s) for _ in range(width))
     return Session(

@@ -1,4 +1,4 @@
-"""What the jobs of a running campaign hold, looked at from outside: that those at work at the same time have nothing in common."""
+"""Observes the jobs of a running campaign from outside: parallel jobs must share nothing."""
 
 import json
 import os
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import psutil
 
-# Descriptors that may write, as /proc/PID/fdinfo shows their flags: O_WRONLY or O_RDWR.
+# Descriptors that may write, by their flags in /proc/PID/fdinfo: O_WRONLY or O_RDWR.
 WRITES = 0o3
-# What all jobs of a campaign share on purpose: each appends a line at a time, or only locks it.
+# Files that all jobs of a campaign share on purpose: each appends single lines, or only locks it.
 SHARED = ("logs/progress.log", ".lock")
 
 
 @dataclass
 class Held:
-    """By one job with all that it started: ports it listens at, bound Unix sockets, files open for writing."""
+    """Resources of one job with all that it started: listening ports, bound Unix sockets, writable files."""
 
     ports: set[int] = field(default_factory=set)
     sockets: set[str] = field(default_factory=set)
@@ -28,12 +28,12 @@ class Held:
 
 @dataclass
 class Watch:
-    """What was seen.
+    """Observations.
 
     Attributes:
-        most: jobs at work at the same time.
-        looks: with more than one of them.
-        shared: what two of them held at the same time.
+        most: most parallel jobs.
+        looks: looks that found several jobs.
+        shared: resources held by two jobs at once.
     """
 
     most: int = 0
@@ -55,9 +55,9 @@ class Watch:
 
 
 def jobs(root: Path) -> list[psutil.Process]:
-    """Measuring processes of the checkout at ``root``; not one that ended while others, which take its place, were looked for.
+    """Return measuring processes of the checkout at ``root`` that still live after all were listed.
 
-    A child between fork and exec still has the words and the files of its parent, and is no job of its own.
+    A child between fork and exec has its parent's command line and files, and is not a job.
     """
     found: dict[int, tuple[psutil.Process, int]] = {}
     for process in psutil.process_iter():
@@ -90,7 +90,7 @@ def held_by(job: psutil.Process, root: Path) -> Held:
 
 
 def written_by(pid: int, root: Path) -> set[str]:
-    """Regular files below ``root`` or in a temporary folder, by name, that the process may write."""
+    """Return regular files below ``root`` or in /tmp that the process may write."""
     found = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -106,7 +106,7 @@ def written_by(pid: int, root: Path) -> set[str]:
 
 @contextmanager
 def watching(root: Path, every_s: float = 0.3) -> Iterator[Watch]:
-    """Look again and again while the body runs."""
+    """Look repeatedly while the body runs."""
     watch, over = Watch(), threading.Event()
 
     def work() -> None:
@@ -124,7 +124,7 @@ def watching(root: Path, every_s: float = 0.3) -> Iterator[Watch]:
 
 @dataclass(frozen=True)
 class Measured:
-    """One finished cell, as it says itself."""
+    """One finished cell, by its own record."""
 
     run: str
     slot: int
@@ -134,7 +134,7 @@ class Measured:
 
 
 def cells_of(results: Path) -> list[Measured]:
-    """Of a campaign of several cards: where each cell was measured, and when."""
+    """Return where and when each cell of a campaign on several GPUs was measured."""
     found = []
     for file in sorted(results.glob("*/phase_*/cells/[!.]*/cell.json")):
         cell = json.loads(file.read_text())
@@ -147,7 +147,7 @@ def cells_of(results: Path) -> list[Measured]:
 
 
 def collisions(cells: list[Measured]) -> list[str]:
-    """Pairs of cells of two runs that were measured at the same time and had a slot or a port in common."""
+    """Return pairs of cells of two runs that overlapped in time and shared a slot or a port."""
     found = []
     for k, one in enumerate(cells):
         for other in cells[k + 1 :]:
@@ -158,17 +158,12 @@ def collisions(cells: list[Measured]) -> list[str]:
 
 
 def overlapping(cells: list[Measured]) -> int:
-    """How many pairs of cells of two runs were measured at the same time."""
+    """Count pairs of cells of two runs that overlapped in time."""
     pairs = [(a, b) for k, a in enumerate(cells) for b in cells[k + 1 :] if a.run != b.run]
     return sum(a.begun_ns < b.ended_ns and b.begun_ns < a.ended_ns for a, b in pairs)
 
 
 def wait_for(what: str, found: Callable[[], object], within_s: float = 60.0) -> None:
-    """Until ``found`` says something.
-
-    Raises:
-        TimeoutError: it did not; says what was waited for.
-    """
     deadline = time.monotonic() + within_s
     while not found():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A cell of a campaign and a tax at one, where a test asks for no more of it than its load."""
+"""Cell specs and taxes for tests that need only a load."""
 
 from connector_tax.base.documents.aggregate import Side
 from connector_tax.base.records.cell import CellSpec, Phase

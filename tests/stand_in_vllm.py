@@ -1,4 +1,4 @@
-"""As much of a vLLM installation as step timing looks at and wraps, and what earlier versions wrote into one."""
+"""The part of a vLLM installation that step timing reads and wraps, and blocks of earlier versions."""
 
 import hashlib
 import re
@@ -35,7 +35,7 @@ class KVConnectorFactory:
     def create_connector(cls, config, role): return Connector()""",
 }
 EMITTER = "_connector_tax_step_profile.py"
-# As the version before wrote it.
+# The block as the version before wrote it.
 BLOCK = """# CONNECTOR_TAX_PATCH begin original_sha256={sha} newline_added={newline}
 try:
     from vllm import _connector_tax_step_profile as _connector_tax_profile
@@ -52,7 +52,7 @@ BLOCKS = {
 
 
 def stand_in(root: Path) -> Path:
-    """Write it at ``root``, as a package that can be imported."""
+    """Write the package at ``root``."""
     for name, text in SOURCES.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def stand_in(root: Path) -> Path:
 
 
 def write_blocks(root: Path, *names: str) -> None:
-    """Patch it as the version before did; only these files if any are named."""
+    """Patch it as the version before did; only ``names`` if given."""
     (root / EMITTER).write_text("def install_scheduler(cls): ...\ndef install_factory(cls): ...\n")
     for name, (install, cls) in BLOCKS.items():
         if names and name not in names:
@@ -76,7 +76,7 @@ def write_blocks(root: Path, *names: str) -> None:
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Relative path -> SHA-256 of every file but byte code, and where a symbolic link leads."""
+    """Return relative path -> SHA-256 of each file but byte code, or a symbolic link's target."""
     return {
         str(p.relative_to(root)): str(p.readlink())
         if p.is_symlink()

@@ -1,4 +1,4 @@
-"""One step file as dictionaries, line by line: what the project's own reader, which decodes to arrays, is held against."""
+"""Reads a step file as dictionaries, as a reference for the project's own reader, which decodes to arrays."""
 
 import json
 from dataclasses import dataclass
@@ -8,13 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class StepFile:
-    """What one file holds.
+    """The rows of one file, in file order.
 
     Attributes:
         headers: one per engine process.
-        steps: rows of scheduler processes, in file order.
-        worker_steps: rows of worker processes, in file order.
-        torn: True if the last line was cut off, as after ``kill -9``.
+        torn: the last line is cut off, as after ``kill -9``.
     """
 
     headers: list[dict[str, Any]]
@@ -24,7 +22,7 @@ class StepFile:
 
 
 def read_step_file(path: Path) -> StepFile:
-    """Parse ``path``; a line before the last that is no row raises."""
+    """Parse ``path``; raises on an invalid line before the last."""
     by_kind: dict[str, list[dict[str, Any]]] = {"header": [], "step": [], "worker_step": []}
     torn = False
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

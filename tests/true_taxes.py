@@ -1,4 +1,4 @@
-"""The tax of a connector that the cost model itself says is there."""
+"""The true tax of a connector under the cost model."""
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.records.host import EngineCosts
@@ -14,7 +14,7 @@ def true_tax(
     max_num_batched_tokens: int,
     launches: int = 40,
 ) -> dict[str, float]:
-    """``{"ttft_p90": ..., "tpot_p90": ...}`` of ``connector`` against no connector, under the model."""
+    """Return ``{"ttft_p90": ..., "tpot_p90": ...}`` of ``connector`` over no connector, under the model."""
     own, plain = (
         true_percentiles_ms(spec, costs, c, max_num_batched_tokens=max_num_batched_tokens, launches=launches)
         for c in (connector, NO_CONNECTOR)

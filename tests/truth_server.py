@@ -12,7 +12,7 @@ Script = Callable[["Reply", dict[str, Any], int], Any]
 
 
 class Reply:
-    """What a script can do with one request, whose bytes are ``asked``."""
+    """A script's means to answer one request, whose bytes are ``asked``."""
 
     def __init__(self, writer: asyncio.StreamWriter, asked: bytes) -> None:
         self.writer = writer
@@ -66,7 +66,7 @@ def truth_server(  # type: ignore[no-untyped-def]
     metrics: Callable[[], str] | None = None,
     tls: ssl.SSLContext | None = None,
 ):
-    """Serve ``script(reply, request, number)`` on a free port, and what ``metrics`` says; yields the base URL."""
+    """Serve ``script(reply, request, number)`` and ``metrics`` on a free port; yields the base URL."""
     loop = asyncio.new_event_loop()
     count = 0
 

@@ -1,4 +1,4 @@
-"""Engines of kind ``virtual_gpu``, and the sizes of models as their makers publish them."""
+"""Engines of kind ``virtual_gpu``, and published model shapes."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from builders import SMALL, campaign_config
 
 from connector_tax.base.config import CampaignConfig
 
-# Qwen/Qwen3-Coder-30B-A3B-Instruct, without what no formula reads.
+# Qwen/Qwen3-Coder-30B-A3B-Instruct, without keys that no formula reads.
 QWEN: dict[str, Any] = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "num_hidden_layers": 48,
@@ -53,14 +53,14 @@ MIXTRAL: dict[str, Any] = {
 
 
 def model_in(folder: Path, config: dict[str, Any] = QWEN) -> Path:
-    """A model's folder with nothing but its ``config.json``, as a virtual GPU needs."""
+    """Write a model's folder with only its ``config.json``, as a virtual GPU needs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
 def clocked_campaign(model: Path | str, gpu: dict[str, Any] | None = None, **engine: Any) -> CampaignConfig:
-    """A small campaign on a virtual H200, or on ``gpu``; its engine's interpreter is ``true``."""
+    """Return a small campaign on a virtual H200, or on ``gpu``; its interpreter is ``true``."""
     own = {
         "kind": "virtual_gpu",
         "python": "/bin/true",
@@ -74,7 +74,7 @@ def clocked_campaign(model: Path | str, gpu: dict[str, Any] | None = None, **eng
     return campaign_config(**{**SMALL, "engine": own})
 
 
-# As a cell says it of its engine.
+# The engine's identity in a cell.
 IDENTITY: dict[str, Any] = {
     "profile": "h200",
     "sha256": "0123456789abcdef",

@@ -1,4 +1,4 @@
-"""Whole aggregates for tests: the example, changed as JSON, as the typed document; and the parts that have to be whole in it."""
+"""Whole aggregates for tests: the example as JSON or as the typed document, and its complete parts."""
 
 import json
 from collections.abc import Mapping
@@ -12,23 +12,22 @@ Part = TypeVar("Part")
 
 
 def example() -> dict[str, Any]:
-    """Anew at each call, to be changed and given to ``aggregate_of``."""
+    """Return a fresh copy of the example, to be changed and given to ``aggregate_of``."""
     found: dict[str, Any] = json.loads(EXAMPLE.read_text(encoding="utf-8"))
     return found
 
 
 def number(point: float, low: float | None, high: float | None) -> dict[str, Any]:
-    """A quantity over 200 requests of one launch."""
+    """Return a quantity over 200 requests of one launch."""
     return {"point": point, "low": low, "high": high, "n": 200, "n_blocks": 1}
 
 
 def no_number(reason: str) -> dict[str, Any]:
-    """A quantity that is unavailable."""
     return {"point": None, "low": None, "high": None, "n": 0, "n_blocks": None, "reason": reason}
 
 
 def over_blocks(point: float, low: float, high: float, blocks: int = 3, **more: Any) -> dict[str, Any]:
-    """``repeats`` of TTFT p90 at ref_safe without a tax: how far plain's launches are from each other."""
+    """Return ``repeats`` of TTFT p90 at ref_safe without a tax: only plain's noise between launches."""
     ends = {"point": point, "low": low, "high": high}
     floor = {**ends, "half_width": (high - low) / 2, "found_4_of_5": None, "at_equal_host_speed": None}
     of = {"reference": "ref_safe", "rate_per_s": 2, "metric": "ttft_p90", "blocks": blocks}
@@ -36,13 +35,12 @@ def over_blocks(point: float, low: float, high: float, blocks: int = 3, **more: 
 
 
 def block_tax(config: str, by_block: dict[str, float]) -> dict[str, Any]:
-    """A tax over those blocks, somewhere above zero."""
+    """Return a tax over those blocks, somewhere above zero."""
     told = {"point": 0.4, "low": 0.3, "high": 0.5, "verdict": "tax", "sd": 0.01, "adjusted": None}
     return {"config": config, "n": len(by_block), **told, "by_block": by_block}
 
 
 def knee(rate_per_s: float | None) -> dict[str, Any]:
-    """``saturation`` of a configuration."""
     return {"saturation_rate_per_s": rate_per_s, "fired": {}, "criteria": {}, "non_monotonic": []}
 
 
@@ -51,7 +49,7 @@ def typed(value: Mapping[str, Any], kind: type[Part], **replaced: object) -> Par
 
 
 def hook(name: str, us: float, cpu_us: float | None) -> dict[str, Any]:
-    """Once in each step of one token."""
+    """Return a hook called once in each step of one token."""
     n = 0 if cpu_us is None else 100
     times = {"us_per_step": us, "us_per_call": us, "us_per_token": us}
     return {"hook": name, "calls_per_step": 1.0, **times, "cpu_us_per_step": cpu_us, "n_cpu_steps": n}

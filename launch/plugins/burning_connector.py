@@ -1,12 +1,11 @@
-"""A connector whose cost is known: it burns as many microseconds as it was told, in the hooks that it was
-told.
+"""A connector of known cost: busy-waits a given number of microseconds in given hooks.
 
     {"kv_connector": "BurningConnector", "kv_connector_module_path": "burning_connector",
      "kv_role": "kv_both",
      "kv_connector_extra_config": {"burn_us": {"build_connector_meta": 200}}}
 
-Burning holds the interpreter's lock and a core, as Python code does. What of a campaign's numbers follows
-from a burn is in docs/virtual-gpu.md.
+Burning holds the GIL and a core, as Python code does. docs/virtual-gpu.md says how a burn shows in a
+campaign's numbers.
 """
 
 from collections.abc import Callable

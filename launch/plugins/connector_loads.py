@@ -1,8 +1,7 @@
-"""Run by the engine's own Python: whether it loads vLLM and connectors. Needs nothing of this project.
+"""Checks in the engine's own Python whether vLLM and connectors load. Needs nothing of this project.
 
-``python -m connector_loads '[{"connectors": [...], "packages": [...]}, ...]'`` prints a line of JSON: the
-CUDA that its torch was built for, and of each the first thing that is missing, the cheapest question first;
-null where all is there.
+``python -m connector_loads '[{"connectors": [...], "packages": [...]}, ...]'`` prints one line of JSON: the
+CUDA version that torch was built for, and for each entry the first fault, cheapest check first, or null.
 """
 
 import importlib
@@ -12,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-# Begins the line of the answer: whoever is imported may print as well.
+# Marks the line of the answer: imported modules may print, too.
 ANSWER = "connector-tax-loads:"
 
 
@@ -33,7 +32,7 @@ def first_fault(connectors: list, packages: list) -> dict | None:
         if fault is not None:
             return fault
     for package in packages:
-        # A connector's class may do without it; its native parts are loaded here.
+        # A connector's class may not import the package; its native parts are loaded here.
         try:
             importlib.import_module(package)
         except Exception as error:  # noqa: BLE001 - likewise
@@ -42,7 +41,7 @@ def first_fault(connectors: list, packages: list) -> dict | None:
 
 
 def _class_fault(connector: dict, registry: dict) -> dict | None:
-    """What is wrong with a connector's class, imported as vLLM imports it."""
+    """Import a connector's class as vLLM does; return its fault, or None."""
     name, path = str(connector["kv_connector"]), connector.get("kv_connector_module_path")
     if not path and name not in registry:
         return _fault("unknown_class", name, connector, ", ".join(sorted(registry)))
@@ -62,7 +61,8 @@ def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:
-        # Of a parent it is not; what a parent that is there lacks is told when it is imported.
+        # A missing parent means that the module is missing. If an existing parent lacks a dependency, its
+        # import reports that later.
         return not f"{module}.".startswith(f"{error.name}.")
     except Exception:  # noqa: BLE001 - its import, which comes later, says what is wrong with it
         return True
@@ -79,7 +79,7 @@ def _fault(code: str, subject: str, connector: "dict | None" = None, said: objec
 
 
 def built_for() -> "str | None":
-    """The CUDA of torch, which need not load for it."""
+    """Return torch's CUDA version without importing torch."""
     torch = importlib.util.find_spec("torch")
     if torch is None or not torch.origin:
         return None

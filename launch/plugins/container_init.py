@@ -1,16 +1,16 @@
 """The first process of an engine's container: ``python container_init.py PACKAGES GRACE_S CPUS COMMAND...``.
 
-Runs COMMAND under the supervisor that engines have outside of containers as well
-(``connector_tax/run/engine/supervisor.py``, in the folder PACKAGES), so COMMAND ends, with all that it
-started, on SIGTERM and when standard input ends. That is a pipe which the runtime's client holds open: with
-the client everything in here ends, however it was killed. Without a pipe, by hand, nobody is waited for, and
-Ctrl-C, which the client passes on, ends it as well.
+Runs COMMAND under the supervisor that engines also have outside containers
+(``connector_tax/run/engine/supervisor.py``, in the folder PACKAGES). COMMAND and all that it started end on
+SIGTERM and when standard input ends. Standard input is a pipe that the runtime's client holds open, so
+everything in here ends with the client, however it was killed. Without a pipe (started by hand) only
+SIGTERM and Ctrl-C, which the client passes on, end it.
 
-Variables that CONNECTOR_TAX_HANDED names come through that pipe, before anything else: those of a container's
-configuration are kept by the runtime, on disk and longer than the container.
+The variables named in CONNECTOR_TAX_HANDED arrive first through that pipe: the runtime would store variables
+of the container's configuration on disk, longer than the container lives.
 
-CPUS, ``0,2,3`` or empty for any, is asked of the kernel in here, since a daemon starts containers on cores of
-its own. Standard library only.
+CPUS is ``0,2,3``, or empty for any. The affinity is set in here, since a daemon starts containers on cores
+of its own. Standard library only.
 """
 
 import os
@@ -20,8 +20,10 @@ import sys
 
 
 def stay_on(cpus: str) -> None:
-    """Raises:
-    SystemExit: none of these cores is open to this container.
+    """Restrict this process to ``cpus``.
+
+    Raises:
+        SystemExit: none of these cores is available to this container.
     """
     wanted = {int(cpu) for cpu in cpus.split(",") if cpu}
     if wanted:
@@ -33,7 +35,7 @@ def stay_on(cpus: str) -> None:
 
 
 def hold_on() -> bool:
-    """Give a standard input that nobody closes, where there is no pipe; says whether."""
+    """Replace a standard input that is no pipe by one that never ends; return whether it did."""
     kind = os.fstat(0).st_mode
     by_hand = not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
     if by_hand:
@@ -42,10 +44,10 @@ def hold_on() -> bool:
 
 
 def take_over() -> None:
-    """Set what is handed over.
+    """Set the variables that are handed over.
 
     Raises:
-        SystemExit: whoever had it to hand over has ended.
+        SystemExit: the sender has ended.
     """
     if not os.environ.pop("CONNECTOR_TAX_HANDED", ""):
         return
@@ -62,8 +64,10 @@ def take_over() -> None:
 
 
 def drop_empty_proxies() -> None:
-    """An empty one keeps the address of docker's client config out. COMMAND is without: in Python
-    ``https_proxy=`` takes HTTPS_PROXY back."""
+    """Remove empty proxy variables, which kept docker's client config from setting them.
+
+    COMMAND must not see them: in Python an empty ``https_proxy`` cancels HTTPS_PROXY.
+    """
     for name in [name for name, value in os.environ.items() if name.lower().endswith("_proxy") and not value]:
         del os.environ[name]
 

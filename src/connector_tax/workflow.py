@@ -1,6 +1,6 @@
-"""What the Snakefile asks while it is read: which campaign, which date, which receipts, what was asked for.
+"""Answers the Snakefile while it is read: the campaign, its date, its receipts and the targets.
 
-Rules stay thin: whatever needs an ``if`` is decided here and can be tested without Snakemake.
+Rules stay thin: every ``if`` is here, where it can be tested without Snakemake.
 """
 
 import atexit
@@ -54,26 +54,25 @@ from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Phase, is_repeat
 from connector_tax.base.secrets import masked
 
-# Targets that measure nothing. Asked for by name, they take what is on disk: no rule that could measure
-# exists then, so a clone that scrambled every time stamp cannot start an engine.
+# Targets that measure nothing. If only these are asked for, no measuring rule exists, so that a clone with
+# scrambled time stamps cannot start an engine.
 READING = frozenset({"analysis", "figures", "report", "manifest"})
 NOT_MEASURING = READING | {"revert_patch"}
 TARGETS_VARIABLE = "CONNECTOR_TAX_TARGETS"
 DATE_VARIABLE = "CONNECTOR_TAX_DATE"
 SCRIPTS_VARIABLE, SNAKEMAKE_VARIABLE = "CONNECTOR_TAX_SCRIPTS", "CONNECTOR_TAX_SNAKEMAKE"
-# Of the process that was started, and not one that Snakemake started for a job.
+# Identifies the process that a person started, in the processes that Snakemake starts for jobs.
 START_VARIABLE, _THIS_START = "CONNECTOR_TAX_START", f"{os.getpid()}.{time.time_ns()}"
 _STARTED = ExitStack()
 _LOGS_BEFORE: dict[Path, Mark] = {}
 
 
-# Errors of Snakemake's log in a quiet start; they are said at the end unless a job has words for why it
-# ended.
+# Errors in Snakemake's log of a quiet start; printed at the end unless a job explains why it ended.
 _HUSHED = MemoryHandler(capacity=10_000, flushLevel=CRITICAL + 1)
 
 
 def stop(message: str, code: int = 2) -> NoReturn:
-    """End with one message; Snakemake would wrap it in a traceback of its own parser."""
+    """End with one message; Snakemake would add a traceback of its own parser."""
     print(f"error: {masked(message)}", file=sys.stderr, flush=True)
     _STARTED.close()
     atexit._run_exitfuncs()  # removes Snakemake's temporary folder, which os._exit leaves
@@ -81,11 +80,11 @@ def stop(message: str, code: int = 2) -> NoReturn:
 
 
 def requested_targets(arguments: list[str], environment: MutableMapping[str, str]) -> frozenset[str]:
-    """What was asked for on the command line; jobs that Snakemake starts as processes inherit it.
+    """Return the targets of the command line; jobs that Snakemake starts as processes inherit them.
 
-    Snakemake knows its targets only after it has read the rules, and here they decide which rules
-    there are. Without a target, what ``--until`` or ``--forcerun`` names counts as one; beside a target
-    they do not, or ``figures --forcerun measure_a`` would bring the measuring rules back.
+    Snakemake knows its targets only after it has read the rules, but here they decide which rules exist.
+    Without a target, the names in ``--until`` or ``--forcerun`` count as targets. Beside a target they do
+    not, or ``figures --forcerun measure_a`` would bring the measuring rules back.
     """
     if TARGETS_VARIABLE not in environment:
         with redirect_stderr(StringIO()):  # Snakemake has named its profile once already
@@ -100,7 +99,7 @@ def only_reads(targets: frozenset[str]) -> bool:
 
 
 def _is_read_product(target: str) -> bool:
-    """Whether a file asked for by its path is one that the reading wing makes."""
+    """Return whether the path is a product of the analysis."""
     path = Path(os.path.relpath(target))
     folder = CampaignFolder(Path(*path.parts[:2]))
     return path in {
@@ -111,7 +110,7 @@ def _is_read_product(target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CaptionText:
-    """In reStructuredText, each one line."""
+    """A title and a caption in reStructuredText, each one line."""
 
     title: str
     caption: str
@@ -119,10 +118,9 @@ class CaptionText:
 
 @dataclass(frozen=True, slots=True)
 class Captions:
-    """Of the figures in ``figures/``; read where Snakemake's report asks for one, since every other run has
-    no need of them.
+    """Captions of the figures in ``figures/``, read only if Snakemake's report asks for one.
 
-    Snakemake shows what it is as a string beside each figure.
+    Snakemake shows its string form beside each figure.
     """
 
     index: Path
@@ -131,9 +129,10 @@ class Captions:
         return f"as in {self.index}"
 
     def of(self, name: str) -> CaptionText:
-        """
+        """Return the texts of one figure.
+
         Raises:
-            ArtifactError: ``index.json`` cannot be read, or does not know a figure of this name.
+            ArtifactError: ``index.json`` cannot be read, or has no drawn figure of this name.
         """
         found = next((e for e in read_figure_index(self.index).figures if e.name == name and e.drawn), None)
         if found is None:
@@ -144,8 +143,7 @@ class Captions:
 
 
 def rst_text(text: str) -> str:
-    """One line in which reStructuredText finds no markup: captions hold names from files that anybody may
-    have written."""
+    """Escape a text as one line without reStructuredText markup: captions hold names from untrusted files."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
@@ -155,14 +153,14 @@ class Study:
 
     Attributes:
         date: of the first start, since it names folders; the same on every resume.
-        found: which results are true, where this measures. Runs that have a true receipt have no rule, so
-            nothing measures them again.
-        newer: by product that is on disk and to be made again, a file that is newer: Snakemake makes again
-            what is older than what it is made of, and not what is merely wrong.
-        for_a_job: whether Snakemake started this process for a job, as it does through a batch system. It
-            looks for nothing that is left: whoever started it did.
-        command: what a person typed; empty where that was Snakemake.
-        quiet: whether Snakemake is not to be heard.
+        found: the valid results, if this start measures. Runs with a valid receipt have no rule, so nothing
+            measures them again.
+        newer: outdated product on disk -> a newer file. Snakemake remakes a product only if an input is
+            newer.
+        for_a_job: Snakemake started this process for a job, as through a batch system. It then looks for no
+            leftovers, since the first process did.
+        command: as a person typed it; empty if that was Snakemake.
+        quiet: Snakemake's output is hidden.
     """
 
     config: CampaignConfig
@@ -180,11 +178,10 @@ class Study:
         return self.folder.logs
 
     def pictures(self, caption: str) -> list[str]:
-        """``figures/`` as an input that Snakemake's report shows, where it is there; not what lies in folders
-        beneath it.
+        """Return ``figures/``, if it exists, as an input that Snakemake's report shows, without subfolders.
 
         Args:
-            caption: template of a picture's caption, as seen from the rule's file.
+            caption: the caption's template, relative to the rule's file.
         """
         if not self.folder.figures.is_dir():
             return []
@@ -195,7 +192,7 @@ class Study:
         return Captions(self.folder.figures / "index.json")
 
     def receipts(self, *phases: Phase) -> list[str]:
-        """Of those of ``phases`` that the campaign has."""
+        """Return the receipts of those ``phases`` that the campaign has."""
         return [
             str(self.folder.run(self.date, c, phase).receipt)
             for phase in phases
@@ -204,7 +201,7 @@ class Study:
         ]
 
     def left(self, phases: Collection[Phase] | None = None) -> list[str]:
-        """The receipts that are to be made, of ``phases`` or of all."""
+        """Return the receipts still to be made, of ``phases`` or of all."""
         return [
             str(self.folder.run(self.date, c, phase).receipt)
             for phase, ids in self.found.left.items()
@@ -214,40 +211,39 @@ class Study:
 
     @property
     def receipt(self) -> str:
-        """What a measuring job makes, as a Snakemake pattern."""
+        """A measuring job's output, as a Snakemake pattern."""
         return str(self.folder.root / f"{self.date}_{{connector}}" / "phase_{phase}" / RECEIPT)
 
     @property
     def left_pattern(self) -> str:
-        """What ``{connector}`` may be, by what follows it in ``receipt``; of a campaign that is measured
-        nothing."""
+        """Values of ``{connector}``, by what follows it in ``receipt``; matches nothing if none is left."""
         if self.for_a_job:
             return ".+"
         pairs = [f"{re.escape(c)}(?=/phase_{phase}/)" for phase, ids in self.found.left.items() for c in ids]
         return "|".join(pairs) or "(?!)"
 
     def if_left(self, product: Path) -> list[str]:
-        """A product that others wait for; none where it is true already, whatever its time."""
+        """Return a product that others wait for, unless it is valid already, whatever its time."""
         return [str(product)] if product in self.found.void or not product.exists() else []
 
     def newer_than(self, product: Path) -> list[str]:
-        """What a product is made again for, beside its inputs; none where it is not to be."""
+        """Return the extra input that makes an outdated product again; nothing if it is up to date."""
         return [self.newer[product]] if product in self.newer else []
 
     def before(self, wildcards: Any) -> list[str]:
-        """What a measuring job waits for, as far as it is not there."""
+        """Return what a measuring job waits for, as far as it is missing."""
         phase = wildcards.phase
         wanted = self.newer_than(self.folder.run(self.date, wildcards.connector, phase).receipt)
         wanted += self.if_left(self.folder.preflight_status)
         if phase != "a":
-            # Rates wait for Phase A. Where they stand its launches come first all the same: a configuration
-            # that fails there is launched no more.
+            # Rates wait for Phase A. Even if they exist, Phase A's launches come first: a configuration that
+            # fails there is not launched again.
             wanted += self.if_left(self.folder.reference_rates) or self.left(("a",))
             wanted += self.left(phases_before(self.config, phase))
         return wanted
 
     def before_rates(self) -> list[str]:
-        """What reference rates wait for; those that later phases were measured at stand."""
+        """Return what reference rates wait for; rates that later phases were measured at stay."""
         rates = self.folder.reference_rates
         return [*self.newer_than(rates), *self.left(("a",))] if self.if_left(rates) else []
 
@@ -255,10 +251,9 @@ class Study:
         return [p for p in self.config.phases if is_repeat(p)]
 
     def to_read(self) -> list[str]:
-        """Receipts that the analysis is older than, or that are to be made; ends the run where there is none
-        at all.
+        """Return receipts newer than the analysis or still to be made; ends the run if there are none at all.
 
-        Those that are older than the analysis are left out: there are many, and nothing follows from them.
+        Older receipts are left out: there are many, and they change nothing.
         """
         runs = [run for run in self.folder.runs() if run.receipt.is_file()]
         if not runs and not self.measuring:
@@ -272,42 +267,39 @@ class Study:
         return list(dict.fromkeys([*self.left(), *newer]))
 
     def settings_to_read(self) -> list[str]:
-        """What holds the settings of the analysis, where it is there; and what stands for an edit of them."""
+        """Return the file with the analysis settings, if it exists, and a marker if they were edited."""
         there = [self.folder.campaign_file] if self.folder.campaign_file.is_file() else []
         return [*self.newer_than(self.folder.aggregate), *map(str, there)]
 
     def rates_to_read(self) -> list[str]:
-        """``reference_rates.json``; a campaign that stopped before it can be read without."""
+        """Return ``reference_rates.json``; a campaign that stopped before it is read without it."""
         wanted = self.measuring or self.folder.reference_rates.exists()
         return [str(self.folder.reference_rates)] if wanted else []
 
     def put_in_to_read(self) -> list[str]:
-        """``put_in.json`` of a campaign on the embedded engine; one that was measured without it can be read
-        without."""
+        """Return ``put_in.json`` for the embedded engine; a campaign without it is read without it."""
         wanted = self.config.engine.kind == "emulator" and self.measuring
         return [str(self.folder.put_in)] if wanted or self.folder.put_in.exists() else []
 
     def cards(self) -> dict[str, Callable[[Any], int]]:
-        """For ``resources`` of a campaign of several cards whose phases stay on one: which one a job
-        takes."""
+        """Return ``resources`` that say which GPU a job takes; empty for one GPU or if phases may move."""
 
         def taken(slot: int) -> Callable[[Any], int]:
             return lambda wildcards: int(slot_of(self.config, wildcards.phase) == slot)
 
         slots = self.config.engine.slots
-        # Any phase will do: it is one and the same for all of them whether they stay.
+        # Any phase will do: whether they stay is the same for all.
         if len(slots) == 1 or slot_of(self.config, "a") is None:
             return {}
         return {f"card{k}": taken(k) for k in range(len(slots))}
 
     def limits(self, wanted: int | None) -> dict[str, int]:
-        """What all jobs together may take of a resource: as many engines as there are cards, and of each card
-        one.
+        """Return the limits on all jobs together: as many engines as GPUs, and one per GPU.
 
-        Snakemake only counts; which card a job has is settled by a lock when it starts.
+        Snakemake only counts. A lock decides which GPU a job gets when it starts.
 
         Args:
-            wanted: engines side by side, of the command line; None: not given.
+            wanted: parallel engines, from the command line; None: not given.
         """
         slots = len(self.config.engine.slots)
         if wanted is not None and wanted > slots and self.measuring:
@@ -321,19 +313,16 @@ class Study:
 
     @property
     def runs(self) -> list[RunFolder]:
-        """All that are wanted, there or not."""
         config = self.config
         return [
             self.folder.run(self.date, c, phase) for phase in config.phases for c in config.members(phase)
         ]
 
     def position(self, wildcards: Any) -> int:
-        """For ``priority``, as ``priority_of``."""
         return priority_of(self.config, wildcards.phase, wildcards.connector)
 
     def refuse_unknown(self, targets: Iterable[str], rules: Iterable[Any]) -> None:
-        """End the run where one of ``targets`` is no rule's name, nothing that a rule makes, and no result
-        that is there."""
+        """End the run if a target is neither a rule, nor a rule's output, nor an existing result."""
         known = {rule.name: rule for rule in rules}
         for target in targets:
             made = any(rule.is_producer(target) for rule in known.values())
@@ -347,14 +336,13 @@ class Study:
                 )
 
     def begin(self) -> None:
-        """Before the first job of a start: nobody else works on this campaign, and ``campaign.json`` is as
-        configured.
+        """Lock the campaign and write ``campaign.json``, or take over its analysis settings, before any job.
 
-        Two starts would remove each other's receipts: Snakemake deletes what a failed job was to make.
+        Two starts would remove each other's receipts: Snakemake deletes a failed job's outputs.
         """
         try:
             if self.measuring:
-                # Held by this process until it ends; the kernel drops the lock then, however that is.
+                # Held until this process ends; the kernel then releases the lock, however it ended.
                 _STARTED.enter_context(started_once(self.folder.start_lock, self.config.campaign))
                 open_campaign(self.config, self.folder, self.date)
             else:
@@ -369,18 +357,17 @@ class Study:
             stop("interrupted before anything was begun", 130)
 
     def say_why(self, failed: Collection[Any] = (), account: Iterable[str] = ()) -> None:
-        """After a start that ended early: what its jobs said of it, and which of them said nothing; exits
-        where it was interrupted.
+        """Print why a start ended early, by its jobs; exits with 130 if it was interrupted.
 
         Args:
             failed: Snakemake's jobs.
-            account: files with what Snakemake itself said of its rules. It stands above, and is longer.
+            account: files with Snakemake's own messages about its rules, already printed above.
         """
         words = last_words(self.logs, _LOGS_BEFORE)
         told = "\n".join(Path(file).read_text(encoding="utf-8", errors="replace") for file in account)
         words |= without_a_word(failed, words, _LOGS_BEFORE, told)
         said = [line for lines in words.values() for line in lines]
-        if not (said or failed):  # Snakemake was told to end, and not its job
+        if not (said or failed):  # the signal reached Snakemake, and not its job
             said = [f"{INTERRUPTED}what was finished is kept"]
         interrupted = any(line.startswith(INTERRUPTED) for line in said)
         if interrupted or any(line.startswith(KILLED) for line in said):
@@ -392,18 +379,17 @@ class Study:
             sys.exit(130)  # Snakemake ends with 1 whatever happened
 
     def say_result(self) -> None:
-        """Have the report's closing lines stand below all that Snakemake says; nothing where the report is
-        not of this analysis."""
+        """Print the report's closing lines below Snakemake's output, if the report is of this analysis."""
         made = [p.stat().st_mtime_ns for p in (self.folder.aggregate, self.folder.report) if p.is_file()]
         if len(made) == 2 and made[0] <= made[1]:
-            # Here, since only the end of a run needs it.
+            # Imported here, since only the end of a run needs it.
             from connector_tax.read.report.page import closing_lines
 
             with suppress(ConnectorTaxError):  # a page of another version
                 atexit.register(print, masked(closing_lines(self.folder.root)), flush=True)
 
     def hush(self, logger: Logger) -> None:
-        """Where ``quiet``, let nothing of Snakemake be heard but errors that no job has words for."""
+        """If ``quiet``, hide Snakemake's output; errors that no job explains are printed at the end."""
         for handler in list(logger.handlers):
             if self.quiet and handler.name == "DefaultStreamHandler":
                 _HUSHED.setLevel(ERROR)
@@ -412,8 +398,7 @@ class Study:
                 logger.addHandler(_HUSHED)
 
     def say_result_of_nothing(self, record: LogRecord) -> bool:
-        """As a filter of Snakemake's log: its success hook is silent where there is nothing to be done. Lets
-        every record pass."""
+        """Filter Snakemake's log, whose success hook stays silent if nothing is to be done; passes all."""
         if record.msg == NOTHING_TO_BE_DONE_MSG and not self.for_a_job:
             self.say_result()
         return True
@@ -422,12 +407,12 @@ class Study:
 def open_study(
     config: Foreign, where: str, *, measuring: bool, environment: MutableMapping[str, str]
 ) -> Study:
-    """Check the config and find the campaign's folder and date; ends the run on a mistake.
+    """Check the config, and find the campaign's folder and date; ends the run on a mistake.
 
     Args:
         where: the config file, for messages.
-        environment: says who started this, which no launch is to know of; and carries the date of a campaign
-            that has no ``campaign.json`` yet to processes that Snakemake starts, perhaps after midnight.
+        environment: says who started this; removed, since launches must not see it. It carries the date of a
+            campaign without ``campaign.json`` to the processes that Snakemake starts, perhaps after midnight.
     """
     try:
         campaign = parse_campaign(config, where=where)
@@ -460,7 +445,7 @@ def open_study(
 
 
 def _newer_than(files: Collection[Path]) -> dict[Path, str]:
-    """One file of this process for all of them."""
+    """Map all ``files`` to one newer file of this process."""
     if not files:
         return {}
     newer = Path(_STARTED.enter_context(TemporaryDirectory(prefix="connector-tax."))) / "void"
@@ -471,8 +456,7 @@ def _newer_than(files: Collection[Path]) -> dict[Path, str]:
 
 
 def put_own_python_first(environment: MutableMapping[str, str]) -> None:
-    """``python`` is then this interpreter, ``SCRIPTS`` where ours lie and ``SNAKEMAKE`` this process, in
-    everything that is started with ``environment``."""
+    """Make ``python`` this interpreter, and set ``SCRIPTS`` and ``SNAKEMAKE``, in ``environment``."""
     environment[SCRIPTS_VARIABLE] = os.path.relpath(PROJECT / "scripts")
     environment[SNAKEMAKE_VARIABLE] = str(os.getpid())
     environment["PATH"] = os.pathsep.join(
@@ -481,6 +465,5 @@ def put_own_python_first(environment: MutableMapping[str, str]) -> None:
 
 
 def code(script: str) -> str:
-    """Of a script and all that it runs or reads of this project, as a parameter: an edit there runs it again,
-    nothing else."""
+    """Hash a script and all project files that it uses; as a parameter, only edits there rerun it."""
     return sha256_of_code(closure(script))

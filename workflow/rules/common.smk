@@ -1,4 +1,4 @@
-# What every rule shares. All that needs an `if` is decided in connector_tax/workflow.py.
+# Shared by all rules. Every `if` is in connector_tax/workflow.py.
 
 import os
 import sys
@@ -15,15 +15,15 @@ FOLDER, LOGS = STUDY.folder, STUDY.logs
 logger.addFilter(STUDY.say_result_of_nothing)
 STUDY.hush(logger)
 
-# Where a batch system hands out the cards, it also counts them.
+# A batch system that assigns GPUs also counts them.
 if workflow.local_exec:
     GIVEN = workflow.global_resources.get("gpu")
     for resource, most in STUDY.limits(getattr(GIVEN, "value", GIVEN)).items():
         workflow.register_resource(resource, most)
 
-# `python` in a rule is the interpreter that Snakemake runs on. Not by the prefix, which bash and Snakemake's formatter
-# would read: a checkout's path may hold blanks, quotes and braces.
+# `python` in a rule is Snakemake's interpreter. It is set through PATH and not the shell prefix, which bash
+# and Snakemake's formatter parse: a checkout's path may hold blanks, quotes and braces.
 put_own_python_first(os.environ)
-# The prefix takes the place of Snakemake's own, so it must say strict mode again: without it a script that fails before
-# `| tee` would pass for a success.
+# The prefix replaces Snakemake's own, so it must set strict mode again: without it a script that fails before
+# `| tee` would count as a success.
 shell.prefix("set -euo pipefail; ")

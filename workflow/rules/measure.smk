@@ -1,8 +1,9 @@
-# The running wing. Each job leaves one receipt; its cells lie beside it, unknown to Snakemake, so that
-# a job that fails or is killed never takes finished cells with it.
+# The running wing. Each job makes one receipt. Its cells lie beside it, unknown to Snakemake, so that a job
+# that fails or is killed keeps its finished cells.
 #
-# A run whose receipt is true has no rule here: whatever Snakemake thinks of times, parameters and code, nothing can measure it again.
-# exec, and no pipe: a measuring script must be Snakemake's own child, to notice its parent's death.
+# A run with a valid receipt has no rule here, so nothing can measure it again, whatever Snakemake concludes
+# from times, parameters and code.
+# exec, and no pipe: a measuring script must be Snakemake's own child to notice its parent's death.
 
 
 rule preflight:
@@ -52,7 +53,7 @@ rule reference_rates:
         'python "$CONNECTOR_TAX_SCRIPTS"/select_reference_rates.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
-# Of the embedded engine alone: the taxes of its cost model, to be set beside those that are found.
+# For the embedded engine only: its cost model's taxes, to be compared with the measured ones.
 rule put_in:
     input:
         STUDY.newer_than(FOLDER.put_in),

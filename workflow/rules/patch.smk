@@ -1,5 +1,5 @@
-# By name and at any time: `snakemake --cores 1 revert_patch`. It measures nothing, and always runs. Step timing is applied in memory:
-# there is something to take out only where an earlier version wrote into vLLM's files.
+# Called by name: `snakemake --cores 1 revert_patch`. It measures nothing and always runs. Step timing is
+# applied in memory, so this removes something only if an earlier version wrote into vLLM's files.
 
 
 rule revert_patch:

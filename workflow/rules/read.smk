@@ -1,7 +1,7 @@
-# The reading wing: raw results to claims. Needs no engine, no GPU, and nothing but what is on disk.
+# The reading wing: from raw results to the report. Needs no engine and no GPU, only the files on disk.
 
-# What `snakemake --report` shows, with the captions of figures/index.json. An input of the targets alone: an input of a rule that makes
-# something would run it again as soon as there are figures.
+# Shown by `snakemake --report`, with the captions of figures/index.json. Input of the targets only: as the
+# input of a productive rule it would rerun that rule as soon as figures exist.
 PICTURES = STUDY.pictures(caption="../report/figure.rst")
 
 
@@ -38,7 +38,7 @@ rule draw:
         'python "$CONNECTOR_TAX_SCRIPTS"/plot_connector_tax.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
-# What it prints stands at the end of the run. The log is the last word, by which `last_words` knows the command.
+# Its output appears at the end of the run. The log is the last word, by which `last_words` finds the command.
 rule write_report:
     input:
         FOLDER.aggregate,

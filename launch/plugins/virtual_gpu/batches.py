@@ -1,4 +1,4 @@
-"""What a step has to do, from the scheduler's output: how much of it is prompt, and who gets a token."""
+"""Turns the scheduler's output into a step's work: prompt tokens, and which requests get a token."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,13 +8,13 @@ from typing import Any
 class Batch:
     """One step.
 
-    ``req_ids``, ``idx_mapping`` and ``num_tokens`` have the names of vLLM's own input batch, since connectors
-    are handed it.
+    ``req_ids``, ``idx_mapping`` and ``num_tokens`` are named as in vLLM's input batch, since connectors get
+    this object.
 
     Attributes:
-        sampled: by request, whether it gets a token; a prompt that goes on in the next step does not.
-        positions: by request, of the token that it gets.
-        context_tokens: computed before this step, over all of its sequences.
+        sampled: whether each request gets a token; a prompt that continues in the next step does not.
+        positions: position of each request's token.
+        context_tokens: computed before this step, over all sequences.
     """
 
     req_ids: list[str]
@@ -28,14 +28,14 @@ class Batch:
 
     @property
     def uniform_decode(self) -> bool:
-        """Every sequence has one token: what a full CUDA graph is captured for."""
+        """Whether every sequence has one token, as a full CUDA graph is captured for."""
         return self.prefill_tokens == 0
 
 
 class Batches:
-    """The requests on the device, and how many tokens each has to have computed before it gets a further one.
+    """The requests on the device, with the tokens that each must have computed before it gets a new one.
 
-    Those are the prompt's; of a request that was preempted and resumes, also those of its answer so far.
+    These are the prompt's, and for a preempted request that resumes, also those of its answer so far.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Batches:
             self._known_tokens.pop(request_id, None)
         done = {}
         for request in scheduled.scheduled_new_reqs:
-            # Under model runner V2 a request that resumes is a new one, which brings its answer so far.
+            # Under model runner V2 a resumed request is a new one that brings its answer so far.
             known = getattr(request, "prefill_token_ids", None) or request.prompt_token_ids
             self._known_tokens[request.req_id] = len(known)
             done[request.req_id] = request.num_computed_tokens

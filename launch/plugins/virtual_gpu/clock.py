@@ -1,7 +1,7 @@
-"""The device's clock: one step after the other, each done when its time is up.
+"""The device's clock: steps run one after the other, each done when its time is up.
 
-A GPU runs behind the host: a step begins when it was launched and the one before it is done. Whoever wants
-its result waits on an event and gives interpreter lock and core away, as here.
+A GPU runs behind the host: a step begins once it was launched and the step before it is done. A thread that
+wants the result waits on an event and releases GIL and core, as here.
 """
 
 import ctypes
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
-# Written out as often as the step records: a cell waits for the last rows of both.
+# As often as the step records: a cell waits for the last rows of both.
 FLUSH_S = float(os.environ.get("CONNECTOR_TAX_STEP_FLUSH_S", "0.5"))
 BATCH_ROWS = 50
 PR_SET_TIMERSLACK = 29
-# The kernel keeps the CPUs awake while a process has this open with a 0 in it (PM QoS).
+# The kernel keeps the CPUs awake while a process holds this file open with a 0 written to it (PM QoS).
 CPU_LATENCY = Path("/dev/cpu_dma_latency")
 
 
 class RealTime:
-    """The host's monotonic clock: whoever waits sleeps, and gives interpreter lock and core away."""
+    """The host's monotonic clock: a waiting thread sleeps, and releases GIL and core."""
 
     now_ns = staticmethod(time.monotonic_ns)
     is_real = True
@@ -41,21 +41,20 @@ class RealTime:
             time.sleep(left_ns / 1e9)
 
     def busy(self, duration_us: float) -> None:
-        """Hold the interpreter's lock and a core, as Python code of that length does."""
+        """Hold the GIL and a core, as Python code of that length does."""
         until_ns = self.now_ns() + round(duration_us * 1e3)
         while self.now_ns() < until_ns:
             pass
 
     def _sleep_precisely(self) -> None:
-        """Linux wakes a sleeper up to 50 us late to save wake-ups; the thread that waits for the device asks
-        for 1 ns."""
+        """Set the thread's timer slack to 1 ns; otherwise Linux may wake it up to 50 us late."""
         ident = threading.get_ident()
         if ident not in self._precise_threads:
             self._precise_threads.add(ident)
             ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-# Where clocks take their time from. ``virtual_time`` puts its own here before the engine makes its clock.
+# The time source of new clocks. ``virtual_time`` replaces it before the engine makes its clock.
 source: Any = RealTime()
 
 
@@ -68,9 +67,9 @@ class Launched:
 
 
 class Clock:
-    """The times of one device, and their record: lists of ``[t_launch_ns, t_due_ns, t_asked_ns, t_done_ns]``.
+    """The times of one device, recorded as lists of ``[t_launch_ns, t_due_ns, t_asked_ns, t_done_ns]``.
 
-    ``t_done_ns`` less the later of due and asked is the clock's error.
+    The clock's error is ``t_done_ns`` less the later of due and asked.
     """
 
     def __init__(self, log: Path) -> None:
@@ -99,35 +98,33 @@ class Clock:
 
     @property
     def free_at_ns(self) -> int:
-        """When all that was launched is done."""
+        """Time at which all launched steps are done."""
         return self._free_at_ns
 
     def not_before(self, t_ns: int) -> None:
-        """What is launched next begins at ``t_ns`` or later."""
+        """Let the next launch begin no earlier than ``t_ns``."""
         self._free_at_ns = max(self._free_at_ns, t_ns)
 
     def sleep_until(self, t_ns: int) -> None:
-        """The calling thread waits."""
         self.source.sleep_until(t_ns)
 
     def note(self, line: dict[str, object]) -> None:
-        """Put a line beside the rows: what else a reader must know of this device."""
+        """Write a line beside the rows, with other facts about this device."""
         with self._flushing:
             self._log.write(json.dumps(line) + "\n")
             self._log.flush()
 
     def host_is_behind(self, step: Launched) -> None:
-        """The host has only now handed the last layer over: the step cannot be done before."""
+        """Delay the step's end to now, when the host hands over its last layer."""
         self._free_at_ns = step.t_due_ns = max(step.t_due_ns, self.now_ns())
 
     def wait(self, step: Launched) -> None:
-        """Until the step is done."""
         asked_ns = self.now_ns()
         self.sleep_until(step.t_due_ns)
         self._rows.append((step.t_launch_ns, step.t_due_ns, asked_ns, self.now_ns()))
 
     def flush(self) -> None:
-        """Write what there is, a few rows at a time: a line being written holds the interpreter's lock."""
+        """Write pending rows, a few at a time: writing a line holds the GIL."""
         with self._flushing:
             while self._rows:
                 rows = [self._rows.popleft() for _ in range(min(len(self._rows), BATCH_ROWS))]
@@ -141,11 +138,10 @@ class Clock:
 
 
 def keep_cpus_awake(device: Path = CPU_LATENCY) -> int | None:
-    """A descriptor to hold for as long as the CPUs are to poll instead of sleep; None where that is not
-    allowed.
+    """Return a descriptor that keeps the CPUs polling instead of asleep while open; None if not permitted.
 
-    A host that waits for a GPU polls, too. A CPU of a virtual machine that went to sleep wakes up 0.1 ms late
-    and, once in a hundred times, several milliseconds.
+    A host that waits for a GPU polls, too. A sleeping CPU of a virtual machine wakes up 0.1 ms late, and in
+    one of a hundred cases several milliseconds late.
     """
     try:
         descriptor = os.open(device, os.O_WRONLY)

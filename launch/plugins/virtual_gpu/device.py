@@ -1,5 +1,4 @@
-"""The device as CONNECTOR_TAX_VIRTUAL_GPU describes it: a JSON document that the pipeline wrote into the
-launch's folder."""
+"""Reads the device from CONNECTOR_TAX_VIRTUAL_GPU, a JSON file in the launch's folder."""
 
 import json
 import os
@@ -15,9 +14,9 @@ ATTENTION = "vllm.v1.attention.backends.flash_attn.FlashAttentionBackend"
 
 @dataclass(frozen=True)
 class Step:
-    """How long a step takes on the device, in microseconds.
+    """Duration of a step on the device, in microseconds.
 
-    ``per_context_token_us`` is for each token that a sequence of the step has computed before: its keys and
+    ``per_context_token_us`` applies to each token that a sequence computed before the step: its keys and
     values are read.
     """
 
@@ -40,8 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Host:
-    """What a GPU's model runner does on the host and a clock has no reason to, as busy time in
-    microseconds."""
+    """Host work of a GPU's model runner that a clock does not need, as busy time in microseconds."""
 
     before_launch_us: float
     before_launch_per_seq_us: float
@@ -53,10 +51,10 @@ class Device:
     """One virtual GPU.
 
     Attributes:
-        kv_cache_bytes: what this GPU would have left for keys and values beside the model.
-        host_link_bytes_per_s: of copies between device and host, each way; 0: not given, and no connector
-            that copies can run.
-        clock_log: where the times of the steps go.
+        kv_cache_bytes: memory that this GPU would have left for keys and values beside the model.
+        host_link_bytes_per_s: of copies between device and host, each way; 0 if not given, and then no
+            connector that copies can run.
+        clock_log: file for the steps' times.
     """
 
     name: str
@@ -70,8 +68,10 @@ class Device:
 
 
 def read_device() -> Device:
-    """Raises:
-    RuntimeError: there is no such document, or not of this form; says what is wrong with it.
+    """Read the device.
+
+    Raises:
+        RuntimeError: the document is missing or malformed; says why.
     """
     path = os.environ.get(VARIABLE, "")
     try:

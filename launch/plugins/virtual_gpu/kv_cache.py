@@ -1,7 +1,6 @@
-"""The device's KV cache: as many layers and blocks as the GPU would have, of heads so narrow that a host has
-room for them.
+"""The device's KV cache: the GPU's layers and blocks, with heads narrow enough for a host's memory.
 
-Schedulers and connectors see layers, blocks and block size; the bytes of a block are what differs.
+Schedulers and connectors see layers, blocks and block size; only the bytes of a block differ.
 """
 
 import ctypes
@@ -23,7 +22,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def true_specs(vllm_config: Any) -> dict[str, Any]:
-    """Layer -> what vLLM would keep for it, from the model's own configuration.
+    """Return layer -> vLLM's KV-cache spec, from the model's own configuration.
 
     Raises:
         RuntimeError: layers of another kind; names them.
@@ -57,7 +56,8 @@ def true_specs(vllm_config: Any) -> dict[str, Any]:
 
 
 def _cache_dtype(name: str, of_the_model: torch.dtype) -> torch.dtype:
-    """
+    """Return the torch type of the KV cache.
+
     Raises:
         RuntimeError: a type of another size; names it.
     """
@@ -73,7 +73,7 @@ def _cache_dtype(name: str, of_the_model: torch.dtype) -> torch.dtype:
 
 
 def narrow(specs: dict[str, Any]) -> dict[str, Any]:
-    """The same layers with one small head."""
+    """Return the same layers with one small head."""
     return {
         name: replace(spec, num_kv_heads=HEADS, head_size=HEAD_SIZE, head_size_v=HEAD_SIZE)
         for name, spec in specs.items()
@@ -81,22 +81,22 @@ def narrow(specs: dict[str, Any]) -> dict[str, Any]:
 
 
 def scale_of(specs: dict[str, Any]) -> Scale:
-    """Bytes of a block of all layers, true and narrow."""
+    """Return the bytes of a block over all layers, true and narrow."""
     true = sum(spec.page_size_bytes for spec in specs.values())
     return Scale(true, sum(spec.page_size_bytes for spec in narrow(specs).values()))
 
 
 def narrow_bytes(specs: dict[str, Any], kv_cache_bytes: int) -> int:
-    """How much memory of narrow blocks holds as many blocks as ``kv_cache_bytes`` holds of true ones."""
+    """Return the memory that holds as many narrow blocks as ``kv_cache_bytes`` holds true ones."""
     scale = scale_of(specs)
     return kv_cache_bytes // scale.true_bytes * scale.narrow_bytes
 
 
 def allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]:
-    """Layer -> its tensor, placed by vLLM where this release has a function for it.
+    """Return layer -> its tensor, laid out by vLLM if this release has a function for it.
 
-    The kernel takes the zeros back and gives a page when it is touched: no model writes any, and a GPU's
-    number of blocks is 1 GB here.
+    The zeros are returned to the kernel, which provides a page on first use: no model writes any, and a GPU's
+    blocks take 1 GB here.
     """
     caches = _allocate(kv_cache_config, vllm_config)
     for start, n_bytes in {
@@ -123,15 +123,13 @@ def _allocate(kv_cache_config: Any, vllm_config: Any) -> dict[str, torch.Tensor]
 
 
 def allocate_by_place(kv_cache_config: Any, backend: Any, cache_dtype: str) -> dict[str, torch.Tensor]:
-    """As model runners before 0.29 do it: one piece of memory for each place, seen by all layers that share
-    it.
+    """Allocate as model runners before 0.29 do: one buffer per place, shared by its layers.
 
     Args:
-        backend: the attention backend, which says the cache's shape and in which order its dimensions lie in
-            memory.
+        backend: the attention backend, which gives the cache's shape and its dimensions' order in memory.
 
     Raises:
-        RuntimeError: several layers are packed into one piece, each with a part of every block.
+        RuntimeError: several layers are packed into one buffer, each with a part of every block.
     """
     specs = {
         name: getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(name, group.kv_cache_spec)

@@ -1,7 +1,7 @@
-"""What of a vLLM release the virtual GPU is built on, looked for in its source.
+"""Names in vLLM's source that the virtual GPU is built on.
 
-``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before an engine is launched,
-where each of these would be a traceback. Standard library only.
+``python -m virtual_gpu.needed VLLM`` prints ``{"reason": ...}``. Preflight asks before it launches an engine,
+where a missing name would be a traceback. Standard library only.
 """
 
 import ast
@@ -11,19 +11,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# Oldest and newest of the releases whose model runners call a connector's hooks where this device's does.
+# Oldest and newest release compared: their model runners call a connector's hooks in this device's order.
 COMPARED_WITH = ((0, 25), (0, 33))
-# File -> functions, classes and their attributes; in parentheses what they are called with: their first
-# parameters, by name.
+# File -> functions, classes and their attributes; in parentheses the names of the first parameters.
 NEEDED: Mapping[str, tuple[str, ...]] = {
-    # The engine core's side: two calls a step, of which the second gives a result that is waited for.
+    # The engine core: two calls a step, of which the second returns a result that is waited for.
     "v1/executor/uniproc_executor.py": (
         "UniProcExecutor.execute_model(scheduler_output)",
         "UniProcExecutor.sample_tokens(grammar_output)",
         "UniProcExecutor.collective_rpc",
     ),
     "v1/outputs.py": ("AsyncModelRunnerOutput.get_output", "ModelRunnerOutput", "EMPTY_MODEL_RUNNER_OUTPUT"),
-    # The worker that VirtualGpuWorker is derived from.
+    # The base class of VirtualGpuWorker.
     "v1/worker/gpu_worker.py": (
         "Worker.init_device",
         "Worker.load_model",
@@ -39,7 +38,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
         ),
     ),
     "v1/worker/worker_base.py": ("CompilationTimes",),
-    # Connector code that ClockModelRunner turns to.
+    # Connector code that ClockModelRunner calls.
     "v1/worker/kv_connector_model_runner_mixin.py": (
         "KVConnectorModelRunnerMixin.maybe_get_kv_connector_output(scheduler_output)",
         "KVConnectorModelRunnerMixin.kv_connector_no_forward(scheduler_output, vllm_config)",
@@ -48,7 +47,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "distributed/kv_transfer/kv_connector/utils.py": ("copy_kv_blocks",),
     "forward_context.py": ("set_forward_context(attn_metadata, vllm_config)",),
     "v1/kv_cache_interface.py": ("FullAttentionSpec", "SlidingWindowSpec"),
-    # What the platform says.
+    # The platform.
     "platforms/cpu.py": ("CpuPlatform",),
     "platforms/interface.py": (
         "PlatformEnum.OOT",
@@ -60,7 +59,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     ),
     "v1/attention/backends/flash_attn.py": ("FlashAttentionBackend",),
 }
-# Of a release that has model runner V2 at all.
+# Needed in releases that have model runner V2.
 NEEDED_FOR_V2: Mapping[str, tuple[str, ...]] = {
     "v1/worker/gpu/kv_connector.py": (
         "get_kv_connector(vllm_config)",
@@ -72,7 +71,7 @@ NEEDED_FOR_V2: Mapping[str, tuple[str, ...]] = {
 
 
 def lacks(vllm: Path) -> str | None:
-    """Why the virtual GPU cannot run in a release; None where its source has nothing against it.
+    """Return why the virtual GPU cannot run in a release; None if its source has all that is needed.
 
     Args:
         vllm: the folder ``vllm`` of an installation or an unpacked wheel.
@@ -84,7 +83,7 @@ def lacks(vllm: Path) -> str | None:
 
 
 def _not_compared(vllm: Path) -> str | None:
-    """Why nobody knows that a release calls hooks in this device's order; None where somebody does."""
+    """Return why a release's order of hooks is unknown; None if it was compared with this device's."""
     file = vllm / "_version.py"
     found = re.search(r"version = ['\"](\d+)\.(\d+)", file.read_text()) if file.is_file() else None
     if found and COMPARED_WITH[0] <= (int(found[1]), int(found[2])) <= COMPARED_WITH[1]:
@@ -94,7 +93,7 @@ def _not_compared(vllm: Path) -> str | None:
 
 
 def missing_in(vllm: Path, needed: Mapping[str, tuple[str, ...]]) -> str | None:
-    """What of ``needed``, in the form of ``NEEDED``, a release lacks; None where it has all."""
+    """Return what a release lacks of ``needed``, in the form of ``NEEDED``; None if nothing."""
     missing = [words for file, wanted in needed.items() for words in _missing(vllm / file, file, wanted)]
     return "; ".join(missing) or None
 
@@ -119,7 +118,7 @@ def _missing(path: Path, file: str, wanted: tuple[str, ...]) -> Iterator[str]:
 
 
 def _defined(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield what a module, or a class ``Owner.``, defines or assigns itself, and what it is called with."""
+    """Yield each name that a module, or a class ``Owner.``, defines or assigns, with its parameters."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield owner + node.name, []

@@ -1,4 +1,4 @@
-"""A step's result, which is there when the clock says so."""
+"""A step's result, available when the clock says so."""
 
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
 
@@ -6,8 +6,7 @@ from virtual_gpu.clock import Clock, Launched
 
 
 class ClockedOutput(AsyncModelRunnerOutput):
-    """What vLLM waits for: with asynchronous scheduling while it prepares the next step, without it at
-    once."""
+    """The result that vLLM waits for: at once, or with asynchronous scheduling while it prepares a step."""
 
     def __init__(
         self, output: ModelRunnerOutput, token_ids: list[list[int]], clock: Clock, step: Launched
@@ -24,6 +23,6 @@ class ClockedOutput(AsyncModelRunnerOutput):
 
 
 def model_runner_output(req_ids: list[str]) -> ModelRunnerOutput:
-    """Without tokens yet."""
+    """Return an output without tokens."""
     index = {request_id: k for k, request_id in enumerate(req_ids)}
     return ModelRunnerOutput(req_ids=req_ids, req_id_to_index=index)

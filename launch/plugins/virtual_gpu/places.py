@@ -1,5 +1,4 @@
-"""Where vLLM's own connector code is entered: the call before the forward, and the call of each attention
-layer."""
+"""Calls vLLM's own connector code: before the forward, and in each attention layer."""
 
 import inspect
 from collections.abc import Callable
@@ -13,15 +12,15 @@ from virtual_gpu.batches import Batch
 
 @maybe_transfer_kv_layer
 def attention(layer_name: str) -> None:
-    """An attention layer as vLLM wraps it: its hooks run, and nothing between them."""
+    """Run an attention layer's hooks as vLLM wraps them, with no computation."""
 
 
 class Layers:
     """The attention layers of a model, in order.
 
     Attributes:
-        metadata: by layer; connectors skip a step without any. What a GPU's metadata holds belongs to its
-            kernels.
+        metadata: by layer; connectors skip a step without any. A GPU's metadata serves its kernels, so it is
+            empty here.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -34,8 +33,11 @@ class Layers:
 
 
 def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
-    """``connector.pre_forward`` as this release's model runner V2 calls it, with (scheduler's output, batch,
-    metadata or None)."""
+    """Wrap ``connector.pre_forward`` of this release's model runner V2.
+
+    Returns:
+        A function of (scheduler's output, batch, metadata or None).
+    """
     call = connector.pre_forward
     parameters = inspect.signature(call).parameters
     takes_batch = "input_batch" in parameters  # 0.32
@@ -56,8 +58,7 @@ def pre_forward_of(connector: Any) -> Callable[[Any, Batch, Any], None]:
 
 
 def largest_full_graph(vllm_config: Any) -> int:
-    """Sequences of the largest decode step that CUDA would replay as one captured graph; 0 where it captures
-    none.
+    """Return the sequences of the largest decode step that CUDA replays as one captured graph; 0 if none.
 
     Both model runners capture such graphs for the resolved sizes up to ``max_num_seqs``.
     """

@@ -1,8 +1,7 @@
 """vLLM's platform for a device that is a clock: tensors on the CPU, decisions as on CUDA.
 
-Under a platform that says what a GPU's does, vLLM chooses asynchronous scheduling, blocks of 16 tokens, its
-model runner V2, CUDA graphs and the hybrid KV-cache manager by itself, and switches them off by itself where
-a connector wants that.
+Since the platform answers as a GPU's, vLLM itself chooses asynchronous scheduling, blocks of 16 tokens, model
+runner V2, CUDA graphs and the hybrid KV-cache manager, and itself disables them for connectors that need it.
 """
 
 from typing import Any
@@ -17,14 +16,14 @@ WORKER = "virtual_gpu.worker.VirtualGpuWorker"
 
 
 def let_runner_v2_be_chosen() -> None:
-    """vLLM runs its model runner V2 only beside Triton, whose kernels a clock does not need."""
+    """Report Triton as present: vLLM requires it for model runner V2; a clock needs no kernels."""
     import vllm.config.vllm
 
     vllm.config.vllm.HAS_TRITON = True
 
 
 class VirtualGpuPlatform(CpuPlatform):
-    """Out of tree, so that nothing in vLLM takes it for a CPU."""
+    """The platform; out of tree, so that vLLM does not treat it as a CPU."""
 
     _enum = PlatformEnum.OOT
     device_name = "cpu"
@@ -46,12 +45,11 @@ class VirtualGpuPlatform(CpuPlatform):
 
     @classmethod
     def set_device(cls, device: Any) -> None:
-        """There is one."""
+        """Do nothing: there is one device."""
 
     @classmethod
     def discover_numa_topology(cls) -> list[list[int]]:
-        """None: where a CPU computes, NIXL keeps the engine's main thread to the last core of each; beside a
-        GPU it does not."""
+        """Return no nodes: with a CPU's, NIXL keeps the engine's main thread to the last core of each."""
         return []
 
     @classmethod
@@ -60,7 +58,7 @@ class VirtualGpuPlatform(CpuPlatform):
 
     @classmethod
     def apply_config_platform_defaults(cls, vllm_config: Any) -> None:
-        """None: vLLM's own are CUDA's."""
+        """Keep vLLM's own defaults, which are CUDA's."""
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
@@ -76,7 +74,7 @@ class VirtualGpuPlatform(CpuPlatform):
 
     @classmethod
     def update_block_size_for_backend(cls, vllm_config: Any) -> None:
-        """As it is: ``check_and_update_config`` has chosen."""
+        """Keep the block size that ``check_and_update_config`` chose."""
 
     @classmethod
     def get_attn_backend_cls(cls, *args: Any, **kwargs: Any) -> str:

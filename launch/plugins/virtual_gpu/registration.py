@@ -1,4 +1,4 @@
-"""What vLLM's plugin loader calls, in each of its processes. Nothing of vLLM is imported before that."""
+"""Entry points that vLLM's plugin loader calls in each of its processes, before vLLM is imported."""
 
 import os
 
@@ -6,13 +6,12 @@ VARIABLE = "CONNECTOR_TAX_VIRTUAL_GPU"
 
 
 def platform():
-    """The platform's qualified name; None leaves vLLM with the one that it finds."""
+    """Return the platform's qualified name; None lets vLLM detect its own."""
     return "virtual_gpu.platform.VirtualGpuPlatform" if os.environ.get(VARIABLE) else None
 
 
 def general():
-    """In the engine core's process, where the configuration arrives ready and the platform is not asked
-    again."""
+    """Allow model runner V2 in the engine core's process, which does not ask the platform again."""
     if os.environ.get(VARIABLE):
         from virtual_gpu.platform import let_runner_v2_be_chosen
 

@@ -1,9 +1,8 @@
-"""The model runner of a device that is a clock: vLLM's steps, its connector code and its order of calls,
-without a model.
+"""The model runner of a device that is a clock: vLLM's steps and connector calls, without a model.
 
-What a connector is asked, and in which order, is vLLM's own code: ``ActiveKVConnector`` under model runner
-V2, ``KVConnectorModelRunnerMixin`` under V1. This file only has the places at which a model runner calls it.
-Traces of both are compared for each release that is taken (``tests/vllm/test_hook_order.py``).
+Which connector hooks run, and their order, is vLLM's own code: ``ActiveKVConnector`` under model runner V2,
+``KVConnectorModelRunnerMixin`` under V1. This file calls it where a model runner does.
+``tests/vllm/test_hook_order.py`` compares traces of both for each supported release.
 """
 
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from virtual_gpu.places import Layers, largest_full_graph, pre_forward_of
 
 
 class ClockModelRunner:
-    """What vLLM's GPU worker asks of its model runner."""
+    """The model runner that vLLM's GPU worker uses."""
 
     is_pooling_model = False
 
@@ -38,7 +37,7 @@ class ClockModelRunner:
         self._pre_forward: Any = None
         self._layers = Layers([])
         vocabulary = vllm_config.model_config.get_vocab_size()
-        # The middle half of the vocabulary: no special tokens, which stand at either end.
+        # The middle half of the vocabulary: special tokens are at either end.
         self._first_token, self._tokens = vocabulary // 4, max(1, vocabulary // 2)
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
@@ -63,7 +62,7 @@ class ClockModelRunner:
 
     def execute_model(self, scheduler_output: Any, intermediate_tensors: Any = None) -> Any:
         if not self._v2 and has_kv_transfer_group():
-            # V1 does this before anything else, also in a step without tokens; V2 in ``pre_forward``.
+            # V1 does this first, also in a step without tokens; V2 does it in ``pre_forward``.
             get_kv_transfer_group().handle_preemptions(scheduler_output.kv_connector_metadata)
         batch = self._batches.batch(scheduler_output)
         if not batch.num_tokens:
@@ -101,7 +100,7 @@ class ClockModelRunner:
         return KVConnectorModelRunnerMixin.kv_connector_no_forward(scheduler_output, self.vllm_config)
 
     def _forward_v2(self, scheduler_output: Any, batch: Batch) -> tuple[Launched, None]:
-        """V2: loads that the step does not need start after it was launched, the rest after sampling was."""
+        """Run V2's forward: unneeded loads start after its launch, the connector's rest after sampling."""
         if self._runs_as_one_graph(batch):
             self._pre_forward(scheduler_output, batch, self._layers.metadata)
             step = self._launch(batch)
@@ -115,7 +114,7 @@ class ClockModelRunner:
         return step, None
 
     def _forward_v1(self, scheduler_output: Any, batch: Batch) -> tuple[Launched, Any]:
-        """V1: the connector's part of a step ends in ``execute_model``, before sampling is launched."""
+        """Run V1's forward: the connector's part ends in ``execute_model``, before sampling is launched."""
         from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 
         with (
@@ -139,17 +138,19 @@ class ClockModelRunner:
         )
 
     def _run_layers(self, step: Launched) -> None:
-        """The layers' own hooks, which run on the host wherever a step is not one CUDA graph; each layer asks
-        for them without a connector, too."""
+        """Run the layers' hooks, as the host does for a step that is not one CUDA graph.
+
+        Layers check for a connector even if there is none.
+        """
         self._layers.run()
         self.clock.host_is_behind(step)
 
     def _runs_as_one_graph(self, batch: Batch) -> bool:
-        """Whether CUDA would replay the step as one captured graph: decode only, of a captured size."""
+        """Return whether CUDA replays the step as one captured graph: decode only, of a captured size."""
         return batch.uniform_decode and batch.num_tokens <= self._largest_graph
 
     def _sampled(self, batch: Batch) -> list[list[int]]:
-        """Made-up tokens: of the position alone, so that every configuration gives the same answers."""
+        """Invent tokens from the position alone, so that every configuration gives the same answers."""
         return [
             [self._first_token + position % self._tokens] if sampled else []
             for sampled, position in zip(batch.sampled, batch.positions, strict=True)
@@ -159,13 +160,13 @@ class ClockModelRunner:
         return ("generate",)
 
     def update_max_model_len(self, max_model_len: int) -> None:
-        """Nothing here is as long as the longest sequence."""
+        """Do nothing: no size here depends on it."""
 
     def reset_mm_cache(self) -> None:
-        """No model here has inputs but text."""
+        """Do nothing: inputs are text only."""
 
     def reset_encoder_cache(self) -> None:
-        """Neither has it an encoder."""
+        """Do nothing: there is no encoder."""
 
     def shutdown(self) -> None:
         self.clock.flush()

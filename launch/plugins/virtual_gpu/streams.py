@@ -1,9 +1,8 @@
-"""Streams and events of a device that is a clock: copies between it and the host take their time, and nothing
-is copied.
+"""Streams and events of a device that is a clock: copies take time, but nothing is copied.
 
-They have the names and the order of torch's own: what is queued on a stream is done one after the other, an
-event is reached when what was queued before it is done, and a stream waits for another one or for an event.
-Two streams do not slow each other down.
+They are named and ordered as torch's: a stream's work runs one after the other, an event is reached when the
+work queued before it is done, and a stream can wait for another or for an event. Streams do not slow each
+other down.
 """
 
 import itertools
@@ -18,13 +17,13 @@ from virtual_gpu.clock import Clock
 
 @dataclass(frozen=True)
 class Scale:
-    """Bytes of a block, over all layers: on the GPU, and in the narrow memory here."""
+    """Bytes of a block over all layers: on the GPU, and in the narrow memory here."""
 
     true_bytes: int
     narrow_bytes: int
 
     def true(self, narrow_bytes: int) -> int:
-        """What ``narrow_bytes`` of memory here are on the GPU."""
+        """Return the GPU's bytes for ``narrow_bytes`` of memory here."""
         return narrow_bytes * self.true_bytes // self.narrow_bytes
 
 
@@ -32,7 +31,7 @@ class Stream:
     """One queue of copies.
 
     Attributes:
-        cuda_stream: a number that stands for it, as torch's streams have one.
+        cuda_stream: its number, as torch's streams have one.
     """
 
     _numbers = itertools.count(1)
@@ -44,11 +43,10 @@ class Stream:
 
     @property
     def free_at_ns(self) -> int:
-        """When all that was queued is done."""
+        """Time at which all queued work is done."""
         return self._free_at_ns
 
     def copy(self, true_bytes: int) -> None:
-        """Queue a copy between device and host."""
         duration_ns = self._streams.duration_ns(true_bytes)
         self._free_at_ns = max(self._streams.clock.now_ns(), self._free_at_ns) + duration_ns
 
@@ -59,7 +57,6 @@ class Stream:
         self._free_at_ns = max(self._free_at_ns, event.t_ns)
 
     def synchronize(self) -> None:
-        """The calling thread waits."""
         self._streams.clock.sleep_until(self.free_at_ns)
 
     def query(self) -> bool:
@@ -67,7 +64,7 @@ class Stream:
 
 
 class ComputeStream(Stream):
-    """The one on which steps are launched."""
+    """The stream on which steps are launched."""
 
     @property
     def free_at_ns(self) -> int:
@@ -84,7 +81,7 @@ class ComputeStream(Stream):
 
 
 class Event:
-    """Reached at ``t_ns``; at once where nothing was recorded."""
+    """An event reached at ``t_ns``; at once if nothing was recorded."""
 
     def __init__(self, streams: "Streams") -> None:
         self._streams = streams
@@ -104,12 +101,12 @@ class Event:
         self._streams.clock.sleep_until(self.t_ns)
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds."""
+        """Return milliseconds."""
         return (end.t_ns - self.t_ns) / 1e6
 
 
 class Streams:
-    """The device's streams, and which one the calling thread queues on."""
+    """The device's streams, and the stream that each thread queues on."""
 
     def __init__(self, clock: Clock, host_link_bytes_per_s: int) -> None:
         self.clock = clock
@@ -118,15 +115,15 @@ class Streams:
         self._in_use = threading.local()
 
     def duration_ns(self, true_bytes: int) -> int:
-        """Of one copy over the link to the host."""
+        """Return the duration of one copy over the link to the host."""
         return round(true_bytes * 1e9 / self.host_link_bytes_per_s)
 
     def new(self, *args: Any, **kwargs: Any) -> Stream:
-        """In place of ``torch.cuda.Stream(device, priority)``: a copy has no kernels to yield to."""
+        """Replace ``torch.cuda.Stream(device, priority)``; a copy has no kernels to yield to."""
         return Stream(self)
 
     def event(self, *args: Any, **kwargs: Any) -> Event:
-        """In place of ``torch.Event(device, enable_timing=...)``."""
+        """Replace ``torch.Event(device, enable_timing=...)``."""
         return Event(self)
 
     def current(self, *args: Any) -> Stream:
@@ -144,7 +141,7 @@ class Streams:
 
 
 class Instead:
-    """A module as another module sees it by its name, with some of its parts replaced."""
+    """A module with some of its attributes replaced, for another module that imports it."""
 
     def __init__(self, of: Any, **parts: Any) -> None:
         self.__dict__.update(parts)

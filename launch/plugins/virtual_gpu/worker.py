@@ -1,5 +1,4 @@
-"""vLLM's own GPU worker, on a device that is a clock: what is overridden here is what touches a GPU, and
-nothing else.
+"""vLLM's own GPU worker on a device that is a clock; overrides only what touches a GPU.
 
 ``execute_model``, ``sample_tokens``, ``initialize_from_config``, the connectors' handshake and ``shutdown``
 are vLLM's.
@@ -24,7 +23,7 @@ let_runner_v2_be_chosen()
 
 
 class VirtualGpuWorker(Worker):
-    """One worker in the engine core's process, under vLLM's ``uni`` executor."""
+    """A worker in the engine core's process, under vLLM's ``uni`` executor."""
 
     def init_device(self) -> None:
         self.device = torch.device("cpu")
@@ -41,11 +40,11 @@ class VirtualGpuWorker(Worker):
         stand_in_for_the_device(self.vllm_config, self.streams, scale_of(self.model_runner.true_specs))
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
-        """Memory of the host: there are no pools that could be put to sleep."""
+        """Return no context: host memory has no pools that could be put to sleep."""
         return nullcontext()
 
     def load_model(self, **kwargs: Any) -> None:
-        """There are no weights."""
+        """Do nothing: there are no weights."""
 
     def determine_available_memory(self) -> int:
         return narrow_bytes(self.model_runner.true_specs, read_device().kv_cache_bytes)
@@ -59,7 +58,6 @@ class VirtualGpuWorker(Worker):
         ]
 
     def compile_or_warm_up_model(self) -> Any:
-        """Nothing to compile."""
         return CompilationTimes(language_model=0.0, encoder=0.0)
 
     def supports_draft_weight_updates(self) -> bool:

@@ -1,9 +1,8 @@
-"""Requests and steps of one cell: arrivals in virtual time, and when the engine had the first and the last
-token of each.
+"""Runs one cell: requests arrive in virtual time; records when the engine had first and last tokens.
 
-The loop is that of vLLM's ``EngineCoreProc``: take what has arrived, step, and sleep for a millisecond where
-nothing could be run. What other threads of a server do for a request (HTTP, tokens to and from text, ZMQ,
-block hashes) is left out.
+The loop is that of vLLM's ``EngineCoreProc``: take arrivals, step, and sleep for a millisecond if nothing
+could run. The work of a server's other threads for a request (HTTP, tokenizing, ZMQ, block hashes) is left
+out.
 """
 
 import random
@@ -18,14 +17,13 @@ from vllm.v1.engine import EngineCoreRequest
 from virtual_time.clock import VirtualTime, cpu_ns
 
 FIRST_TOKEN, LAST_TOKEN = 1_000, 100_000
-# vLLM's own, where it waits for a transfer.
+# vLLM's own pause while it waits for a transfer.
 NOTHING_RAN_NS = 1_000_000
 NONE_REQUIRED = {f.name: None for f in msgspec.structs.fields(EngineCoreRequest) if f.required}
 
 
 class Work:
-    """A fixed piece of work, timed after each slice: how fast this core is just now, in its own caches and
-    beyond."""
+    """A fixed piece of work, timed after each slice: the core's speed, within and beyond its caches."""
 
     def __init__(self) -> None:
         self._order = list(range(1 << 17))
@@ -55,11 +53,11 @@ def run_cell(
     Args:
         cell: ``arrivals_ns`` from its beginning, ``input_tokens``, ``output_tokens``, ``seed`` of the
             prompts, ``name``, ``slice_steps``, ``charges_others``.
-        each_slice: called after so many steps, while time stands still.
+        each_slice: called every ``slice_steps`` steps, while time stands still.
 
     Returns:
-        By request ``looked_ns`` (when the engine took it), ``before_ns`` (how long it had not looked),
-        ``first_ns``, ``last_ns``, ``tokens``; then sums over the cell. Times are from its beginning.
+        Per request ``looked_ns`` (when the engine took it), ``before_ns`` (time since the engine's previous
+        look), ``first_ns``, ``last_ns``, ``tokens``; then sums over the cell. Times are from its beginning.
     """
     work.begin()
     core.reset_prefix_cache()

@@ -1,11 +1,10 @@
-"""Virtual time of one engine thread: the CPU time that it spends, plus jumps. Standard library only.
+"""Virtual time of one engine thread: its CPU time plus jumps. Standard library only.
 
-now = base + CPU time of the engine's thread. Where the virtual GPU waits for the device or the driver for the
-next arrival, ``base`` moves on at once. Between ``pause`` and ``resume`` time stands still: whatever the
-driver does there costs nothing. When the engine's thread waits for another thread of this process, it is
-charged the CPU time that Python's other threads spend meanwhile: their work has to be done first, and they
-need the interpreter's lock. A sleep, and a wait that ends by its time-out, are charged how long they were
-asked to last.
+now = base + CPU time of the engine's thread. When the virtual GPU waits for the device, or the driver for the
+next arrival, ``base`` jumps. Between ``pause`` and ``resume`` time stands still, so the driver's own work
+costs nothing. When the engine's thread waits for another thread of this process, it is charged the CPU time
+that Python's other threads spend meanwhile: their work has to be done first, and they need the GIL. A sleep,
+and a wait that times out, are charged the requested duration.
 """
 
 import threading
@@ -14,15 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 cpu_ns = time.thread_time_ns
-# How often another thread looks whether virtual time has come to where it waits for.
+# Interval at which another thread checks whether virtual time has reached its target.
 POLL_S = 0.0002
 
 
 def thread_cpu_ns(native_id: int) -> int:
-    """CPU time of a thread of this process; 0 where it has ended.
+    """Return the CPU time of a thread of this process; 0 once it has ended.
 
-    By the kernel's clock id of a thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED): ``pthread_getcpuclockid``
-    may not be asked for one that ends.
+    Uses the kernel's clock id of a thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED), since
+    ``pthread_getcpuclockid`` is unsafe for a thread that ends.
     """
     try:
         return time.clock_gettime_ns((~native_id << 3) | 6)
@@ -31,7 +30,7 @@ def thread_cpu_ns(native_id: int) -> int:
 
 
 class OtherThreads:
-    """CPU time of Python's other threads, since it was last asked."""
+    """CPU time of Python's other threads since the last call."""
 
     def __init__(self, own_id: int) -> None:
         self._own_id = own_id
@@ -48,17 +47,15 @@ class OtherThreads:
 
 
 class VirtualTime:
-    """A source of time for ``virtual_gpu.clock``, of the thread that makes it. It stands still until
-    ``resume``.
+    """A time source for ``virtual_gpu.clock``, for the creating thread; it stands still until ``resume``.
 
     Attributes:
-        charges_others: whether the engine's thread is to wait for all that Python's other threads do.
-        jumped_ns: taken by jumps: the device, idle waits, sleeps.
-        waits: how often the engine's thread waited for another thread.
-        others_ns: CPU time of Python's other threads beyond what such waits were charged, as of the last
-            ``settle``.
-        ran_ns, wall_ns: CPU and real time of the engine's thread while time went on, without waits: what they
-            differ by, nobody was charged.
+        charges_others: charge the engine's thread for all CPU time of Python's other threads.
+        jumped_ns: sum of jumps: the device, idle waits, sleeps.
+        waits: the engine thread's waits for other threads.
+        others_ns: CPU time of Python's other threads that no wait was charged, as of the last ``settle``.
+        ran_ns, wall_ns: CPU and real time of the engine's thread while time ran, without waits; their
+            difference was not charged.
     """
 
     is_real = False
@@ -75,7 +72,7 @@ class VirtualTime:
         self._resumed_ns = (0, 0)
 
     def now_ns(self) -> int:
-        """Other threads see when the engine's last looked."""
+        """Return virtual time; other threads see the time of the engine thread's last look."""
         if self._frozen_ns is not None:
             return self._frozen_ns
         if threading.get_ident() == self._thread:
@@ -83,8 +80,7 @@ class VirtualTime:
         return self._last_ns
 
     def spent_ns(self) -> int:
-        """CPU time of the engine's thread and what it was charged for waits; only differences mean anything,
-        and within one step."""
+        """Return the CPU time of the engine's thread plus charged waits; compare it only within one step."""
         return cpu_ns() + self._charged_ns
 
     def pause(self) -> None:
@@ -101,8 +97,11 @@ class VirtualTime:
         self._frozen_ns = None
 
     def sleep_until(self, t_ns: int) -> None:
-        """A jump. Another thread waits until the engine's comes there; when the engine's waits for other
-        threads, it takes time there."""
+        """Jump to ``t_ns``.
+
+        Another thread waits until the engine's thread reaches that time. If the engine's thread is itself
+        waiting for other threads, the sleeper advances time to ``t_ns``.
+        """
         if threading.get_ident() == self._thread:
             self._jump(t_ns - self.now_ns())
             return
@@ -113,7 +112,7 @@ class VirtualTime:
             time.sleep(POLL_S)
 
     def busy(self, duration_us: float) -> None:
-        """A jump as well: nobody has to burn what is known."""
+        """Jump as well: a known duration need not be burned."""
         self._jump(round(duration_us * 1e3))
 
     def _jump(self, ns: int) -> None:
@@ -128,15 +127,17 @@ class VirtualTime:
             self._base_ns += ns
 
     def settle(self) -> None:
-        """Note what other threads have spent since the last time."""
+        """Account for what other threads have spent since the last call."""
         spent_ns = self._others.spent_ns()
         self.others_ns += spent_ns
         if self.charges_others:
             self._add(spent_ns)
 
     def wait(self, timeout_s: float | None, original: Callable[..., Any], *args: Any) -> Any:
-        """Call ``original``, in which the engine's thread waits for another one, or sleeps; it ends after
-        ``timeout_s`` where it gives nothing true."""
+        """Call ``original``, in which the engine's thread waits for another one or sleeps.
+
+        A false result means that ``timeout_s`` ran out.
+        """
         if self._frozen_ns is not None or threading.get_ident() != self._thread:
             return original(*args)
         began_ns = cpu_ns()
@@ -151,7 +152,7 @@ class VirtualTime:
         finally:
             self._waiting = False
             charge_ns = min(time.perf_counter_ns() - begun_ns, self._others.spent_ns())
-            # A thread that slept meanwhile took virtual time on with it.
+            # A thread that slept meanwhile advanced virtual time.
             slept_ns = max(0, self._last_ns - asked_ns)
             self._jump(slept_ns)
             if found or timeout_s is None:
@@ -164,8 +165,7 @@ class VirtualTime:
 
 
 def charge_waits(source: VirtualTime) -> None:
-    """Have every wait on a condition charged, on which futures, events, queues and barriers all wait; and
-    every sleep."""
+    """Charge every sleep and every wait on a condition, the base of futures, events, queues and barriers."""
     original, original_sleep = threading.Condition.wait, time.sleep
 
     def wait(self: Any, timeout: float | None = None) -> bool:

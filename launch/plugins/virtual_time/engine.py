@@ -1,10 +1,9 @@
-"""``python -m virtual_time.engine SOCKET``: imports vLLM once, and forks an engine in virtual time for each
-line that comes.
+"""``python -m virtual_time.engine SOCKET``: imports vLLM once, then forks an engine per received line.
 
 A line is ``{"socket": PATH, "log": PATH, "environment": {...}, "wanted": {...}}``. The engine answers at its
-own socket, a line of JSON each way: first ``{"ready": ...}`` or ``{"error": ...}``. Then it is told cells of
+own socket, in lines of JSON: first ``{"ready": ...}`` or ``{"error": ...}``. Then it receives cells for
 ``cell.py``, with ``observe``: whether steps are recorded. After each slice of a cell it answers ``{"more":
-true}`` and waits for a line; at last comes the cell's result. The end of a socket ends who listens to it.
+true}`` and waits for a line; after the last it sends the cell's result. A process ends when its socket does.
 """
 
 import gc
@@ -26,7 +25,7 @@ import virtual_gpu.clock
 from virtual_time.clock import VirtualTime, charge_waits
 from virtual_time.needed import lacking
 
-# What an engine imports when it starts, besides what these import. A connector's own modules come after the
+# Modules that an engine imports at its start, besides their own imports. Connectors are imported after the
 # fork.
 IMPORTED = (
     "vllm.engine.arg_utils",
@@ -42,15 +41,17 @@ LEAST_CORES = 0.1
 
 
 class NullHook:
-    """A hook that does nothing: what it takes is the observer's."""
+    """A hook that does nothing; its measured time is the observer's own cost."""
 
     def null_hook(self) -> None:
         return
 
 
 class Observer:
-    """Step records (``patches/_step_profile.py``), switched at once. A hook's CPU time in them is what the
-    engine's thread is charged, in every step."""
+    """Step records (``patches/_step_profile.py``) that switch on and off at once.
+
+    Their hooks' CPU time is what the engine's thread is charged, in every step.
+    """
 
     def __init__(self, source: VirtualTime) -> None:
         self._profile = profile = scheduler_step_timing.profile()
@@ -60,8 +61,7 @@ class Observer:
         self._on = True
 
     def beside(self, step: Callable[[], Any]) -> Callable[[], Any]:
-        """``step`` with calls of the null hook behind it: like a connector's, the first is cold and the
-        others are warm."""
+        """Return ``step`` with null hook calls after it: one cold and the others warm, as a connector's."""
 
         def step_and_null_hook() -> Any:
             found = step()
@@ -100,8 +100,7 @@ def make_core(wanted: dict[str, Any]) -> Any:
 
 
 def spinning() -> dict[str, float]:
-    """Cores that threads of this process take while nobody asks for anything, by the thread's name; those
-    that take a tenth of one."""
+    """Return the cores that idle threads of this process use, by thread name, from a tenth of a core on."""
 
     def spent() -> dict[int, tuple[str, int]]:
         found = {}
@@ -178,7 +177,7 @@ class Channel:
 
 
 def engine(what: dict[str, Any]) -> None:
-    """In the fork: never returns."""
+    """Serve in the fork; never returns."""
     log = os.open(what["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)

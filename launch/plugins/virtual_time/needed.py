@@ -1,4 +1,4 @@
-"""What of a vLLM release is driven here, looked for in its source before vLLM is imported."""
+"""Names in vLLM's source that this package drives, checked before vLLM is imported."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def lacking() -> str | None:
-    """Why the vLLM of this interpreter cannot be driven; None where its source has nothing against it."""
+    """Return why this interpreter's vLLM cannot be driven; None if its source has all that is needed."""
     found = importlib.util.find_spec("vllm")
     if found is None or not found.submodule_search_locations:
         return "there is no vLLM in this interpreter"

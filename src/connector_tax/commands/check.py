@@ -177,14 +177,15 @@ def _say(what: str) -> None:
 
 
 def _asked_words(argv: Sequence[str]) -> list[str]:
-    """The arguments of this process, without the command's name."""
+    """Return this process's arguments without the command's name."""
     return list(argv[2:] if argv[1:2] == ["check"] else argv[1:])
 
 
 def _request(args: argparse.Namespace, connector_id: str | None) -> CheckRequest:
-    """
+    """Build the request from arguments.
+
     Raises:
-        ConfigError: the connector, the model or an argument is none, or no interpreter is given.
+        ConfigError: the connector, the model or an argument is invalid, or no interpreter is given.
     """
     python = engine_python_of(args)
     baseline = None if args.baseline is None else read_baseline(args.baseline)

@@ -61,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _whole(name: str, path: Path) -> Side:
-    """Read a campaign; refuse an analysis of runs that are gone from its folder since."""
+    """Read a campaign; refuse an analysis whose runs have been removed since."""
     side, folder = read_side(name, path), CampaignFolder(path)
     if folder.campaign_file.exists() and (lost := lost_runs(folder, side.aggregate)):
         config, phase = min(lost)
@@ -73,7 +73,7 @@ def _whole(name: str, path: Path) -> Side:
 
 
 def _place(text: str) -> Path:
-    """Return the campaign's folder, or the ``aggregate.json`` that somebody has alone."""
+    """Return the campaign's folder, or a lone ``aggregate.json``."""
     return Path(text) if text.endswith(".json") else find_campaign(text).measured_root
 
 

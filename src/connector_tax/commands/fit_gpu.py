@@ -57,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def profile_of(data: CampaignData) -> Path:
-    """Return the profile with the name of the card that the campaign was measured on.
+    """Return the profile of the GPU that the campaign was measured on.
 
     Raises:
         ConfigError: there is none.

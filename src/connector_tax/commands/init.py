@@ -98,8 +98,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _first_that_fits(wanted: Wanted, folder: Path) -> tuple[str, int, Outlook]:
-    """Return the largest plan that fits when it is rehearsed, too: its config's text, its repeats, and what
-    it finds."""
+    """Return the largest plan that also fits when rehearsed: config text, repeats and outlook."""
     for text, config in plans(wanted, costs_of(wanted, folder)):
         root, times = rehearse(config, folder)
         if outlook(root, times, config).hours <= wanted.hours:
@@ -121,7 +120,7 @@ def _listed(connectors: list[ConnectorSpec], python: str | None) -> Iterator[str
 
 
 def _states(connectors: list[ConnectorSpec], python: str) -> list[str]:
-    """Return of each connector that it is installed, or what is missing and what to do.
+    """Return for each connector that it is installed, or what is missing and what to do.
 
     Raises:
         ConfigError: there is no vLLM, or no such interpreter.
@@ -135,9 +134,10 @@ def _states(connectors: list[ConnectorSpec], python: str) -> list[str]:
 
 
 def _refuse_missing(connectors: list[ConnectorSpec], python: str) -> None:
-    """
+    """Check that all connectors load.
+
     Raises:
-        ConfigError: one of them does not load; says of each what to install.
+        ConfigError: one does not load; says for each what to install.
     """
     states = dict(zip((c.id for c in connectors), _states(connectors, python), strict=True))
     if missing := [f"{c}: {words}" for c, words in states.items() if words != INSTALLED]:

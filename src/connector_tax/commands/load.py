@@ -7,7 +7,7 @@ from connector_tax.base.command import Command
 from connector_tax.load.arguments import BRIEF, EXAMPLES, add_arguments
 
 
-# It imports what it needs when it is called, so that help comes at once.
+# Imports on call, so that help is fast.
 def _run(args: argparse.Namespace) -> int:
     from connector_tax.load.choices import load_of
     from connector_tax.load.demo import embedded_engine

@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.campaign.file is not None:
         take_over_analysis(args.campaign.config(), folder)
     index = folder.figures / "index.json"
-    # Somebody may have been given the numbers alone.
+    # A folder may hold the aggregate alone.
     if folder.campaign_file.exists():
         _analyse(folder, args.processes)
     if args.markdown:
@@ -57,21 +57,21 @@ def _run(args: argparse.Namespace) -> int:
 
 def _analyse(folder: CampaignFolder, processes: int | None) -> None:
     raw = raw_files(folder.root)
-    # What is gone leaves its folder newer.
+    # A removed file changes its folder's time.
     raw += {above for path in raw for above in path.parents if folder.root in above.parents}
     made = [folder.aggregate, folder.aggregate_csv]
     if not _older(made, [*raw, *closure("connector_tax.read.analysis")]) and _is_of_all(folder):
         return
-    # Beside a table that may be redirected.
+    # On stderr, since the table's stdout may be redirected.
     print(counts(analyse(folder.root, processes)), file=sys.stderr)
-    # One that came out the same is not written again; nor is it in a folder that may only be read.
+    # An unchanged file was not rewritten, nor one in a read-only folder.
     with suppress(OSError):
         for path in made:
             path.touch()
 
 
 def _is_of_all(folder: CampaignFolder) -> bool:
-    """Return whether this version wrote the aggregate, or one that wrote it alike, and its runs are there."""
+    """Return whether the aggregate is readable by this version and its runs exist."""
     try:
         return not lost_runs(folder, read_aggregate(folder.aggregate))
     except ArtifactError:
@@ -79,7 +79,7 @@ def _is_of_all(folder: CampaignFolder) -> bool:
 
 
 def _older(made: Iterable[Path], of: Iterable[Path]) -> bool:
-    """Return whether one of ``made`` is not there, or older than what it is made of."""
+    """Return whether one of ``made`` is missing or older than its sources."""
     made_ns = [path.stat().st_mtime_ns if path.is_file() else 0 for path in made]
     return min(made_ns) < max(path.lstat().st_mtime_ns if path.exists() else 1 for path in of)
 

@@ -27,9 +27,10 @@ from connector_tax.read.report.status import seconds_left
 from connector_tax.run.engine.gpu_host import refuse_engine
 from connector_tax.run.measure.preflight import Launching
 
-# As Snakemake reads it: also a beginning that no other option of it has, and its plural.
+# Snakemake accepts unique prefixes of the option and its plural.
 CONFIGFILE = re.compile(r"--configf[iles]*(=|$)")
-# As profiles/default: Snakemake says that it found that by itself before anybody can hush it.
+# The settings of profiles/default: Snakemake announces a profile that it found itself before it can be
+# hushed.
 PROFILE = [
     "--workflow-profile",
     "none",
@@ -104,7 +105,7 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
             f"{again}: given to Snakemake beside {file}. A campaign has one config file; name it once."
         )
     command = snakemake_command(file, cores, *more)
-    # Before Snakemake, which would say what is wrong behind its own lines.
+    # Checked before Snakemake, which would print the mistake below its own lines.
     config, folder = load_campaign(file), CampaignFolder(campaign.root)
     if not more and (left_s := seconds_left(config, folder)):
         refuse_engine(config.engine)
@@ -112,23 +113,23 @@ def _start_snakemake(campaign: Named, cores: int, more: list[str], *, quiet: boo
         print(f"{config.campaign}: {left}; Ctrl-C keeps what is done, and the same command goes on")
     os.chdir(results_folder().parent)
     if any(word.startswith("-") for word in more):
-        quiet = False  # an option of Snakemake asks it for something
+        quiet = False  # an option of Snakemake's asks for its output
         _refuse_unknown_options(command[3:])
     if quiet:
         command += PROFILE
-        # It would answer Ctrl-C by a traceback as long as it has no jobs; till then the signal waits.
+        # Until it has jobs, Snakemake would answer Ctrl-C with a traceback; the signal waits until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     again = shlex.join(["connector-tax", *sys.argv[1:]])
     os.environ |= {COMMAND_VARIABLE: again, QUIET_VARIABLE: "1" * quiet}
-    # Snakemake's own, which ends in a traceback where it may not make it.
+    # Snakemake's own folder; if Snakemake cannot create it, that ends in a traceback.
     Path(".snakemake").mkdir(exist_ok=True)
     sys.stdout.flush()
     os.execv(sys.executable, command)  # nosec B606  # a list of arguments, quoted by nobody
 
 
 def _refuse_unknown_options(words: list[str]) -> None:
-    """Say in one line what Snakemake would say below its usage."""
-    # Takes a second, which only its options are worth.
+    """Print in one line what Snakemake would print below its usage."""
+    # Imported here, since it takes a second and only Snakemake's options need it.
     from snakemake.cli import parse_args
     from snakemake.exceptions import CliException
 
@@ -145,10 +146,10 @@ def _refuse_unknown_options(words: list[str]) -> None:
 
 
 def snakemake_command(configfile: Path, cores: int | None, *more: str) -> list[str]:
-    """Snakemake with this project's Snakefile, to be run beside ``results_folder()``; ``configfile`` is the
-    caller's.
+    """Return Snakemake's command line with this project's Snakefile, to be run beside ``results_folder()``.
 
     Args:
+        configfile: relative to the caller's folder.
         cores: None leaves it to a profile in ``more``.
 
     Raises:

@@ -28,7 +28,7 @@ from connector_tax.run.measure.sitting import Sitting, sit
 
 
 def take_all(campaign: Named, archives: list[Path]) -> int:
-    """Take over what was packed on another host; the exit code."""
+    """Take over archives packed on another host; return the exit code."""
     config, folder = load_campaign(campaign.config_file()), CampaignFolder(campaign.root)
     with started_once(folder.start_lock, config.campaign), _alone(config, folder):
         for archive in archives:
@@ -37,11 +37,7 @@ def take_all(campaign: Named, archives: list[Path]) -> int:
 
 
 def measure(campaign: Named, args: argparse.Namespace) -> int:
-    """One sitting; the exit code.
-
-    Args:
-        args: of ``run``.
-    """
+    """Measure for one sitting; return the exit code."""
     config, folder = load_campaign(campaign.config_file()), CampaignFolder(campaign.root)
     if args.minutes <= 0:
         raise ConfigError(f"--minutes {args.minutes:g}: give the minutes that this command may take.")
@@ -65,8 +61,7 @@ def measure(campaign: Named, args: argparse.Namespace) -> int:
 
 
 def _alone(config: CampaignConfig, folder: CampaignFolder) -> AbstractContextManager[None]:
-    """Nobody measures in the folder meanwhile: jobs of a batch system go on when whoever started them was
-    killed."""
+    """Lock the folder against measuring: a batch system's jobs outlive a killed start."""
     return held(folder.lock, f"campaign {config.campaign}", holder_words(folder.root, config.campaign))
 
 
@@ -87,13 +82,13 @@ def _take(archive: Path, folder: CampaignFolder) -> None:
 
 @contextmanager
 def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) -> Iterator[None]:
-    """Whatever ends the sitting, the campaign is packed."""
+    """Pack the campaign, however the sitting ends."""
     try:
         yield
     finally:
         if save is not None:
             _without_secrets(config, folder)
-            # The last part, since clocks are stepped and hosts share a folder: an archive replaces no other.
+            # The random part: clocks may jump and hosts share a folder, but no archive may replace another.
             name = f"{folder.root.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}.tar.gz"
             archive = save / name
             names = pack(folder, archive)
@@ -102,19 +97,20 @@ def _saved(config: CampaignConfig, folder: CampaignFolder, save: Path | None) ->
 
 
 def _without_secrets(config: CampaignConfig, folder: CampaignFolder) -> None:
-    """Go through the logs of what is not finished. Who measured may have been killed, and its engine be about
-    to end; an archive is sent around.
+    """Mask the logs of unfinished runs before they are packed.
+
+    Whoever measured may have been killed, and its engine be about to end.
 
     Raises:
         EngineError: somebody else measures in the folder.
-        ArtifactError: there is no room for a log without its secrets.
+        ArtifactError: there is no room for a masked log.
     """
     places = [(run.path, run.connector_id) for run in folder.runs() if not run.receipt.exists()]
     places += [(folder.preflight / c, c) for c in config.connector_ids]
     with _alone(config, folder):
         try:
             end_all_leftovers(folder.root, grace_s=config.engine.stop_grace_s)
-        except EngineError as error:  # the next start tries it again
+        except EngineError as error:  # the next start tries again
             print(error, file=sys.stderr)
         for place, connector_id in places:
             if connector_id in (*config.connector_ids, PLAIN_AGAIN):

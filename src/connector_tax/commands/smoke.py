@@ -20,18 +20,16 @@ from connector_tax.run.engine.gpu_host import lacking
 
 GPU, VIRTUAL = "gpu", "virtual-gpu"
 CONFIGS = {on: PROJECT_ROOT / "config" / f"{on}-smoke.yaml" for on in (GPU, VIRTUAL)}
-# The small one fits any card. Its step of 2 ms is too short for a clock that a host of two cores keeps.
+# The small one fits any GPU. Its step of 2 ms is too short for a virtual GPU's clock on a host with two
+# cores.
 MODELS = {GPU: "Qwen3-0.6B", VIRTUAL: "Qwen3-Coder-30B-A3B-Instruct"}
 
 
 def smoke_campaign(args: argparse.Namespace) -> Named:
-    """Return the campaign, whose config is written into the cache.
-
-    Args:
-        args: of ``run``.
+    """Write the campaign's config into the cache and return the campaign.
 
     Raises:
-        ConfigError: no interpreter that has vLLM is given, or there is no such model.
+        ConfigError: no interpreter with vLLM is given, or there is no such model.
         EngineError: this host cannot run it; names all that is missing.
     """
     python = engine_python_of(args)

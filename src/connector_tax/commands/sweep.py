@@ -65,7 +65,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# It imports what it needs when it is called, so that help comes at once.
+# Imports on call, so that help is fast.
 def _run(args: argparse.Namespace) -> int:
     from connector_tax.base.config import checked
     from connector_tax.base.errors import ConfigError
@@ -84,14 +84,14 @@ def _run(args: argparse.Namespace) -> int:
     elif args.action == "run":
         return _measure(sweep, args)
     else:
-        # Who runs the sweep starts campaigns from these files.
+        # A running sweep starts campaigns from these files.
         with started_once(sweep.folder / ".lock", sweep.name, "sweep"):
             print("\n".join(f"wrote {os.path.relpath(path)}" for path in write_configs(sweep)))
     return 0
 
 
 def overview(sweep: "Sweep", results: Path) -> str:
-    """Return a line for each campaign in the order of measuring, and the sum."""
+    """Return a line for each campaign in measuring order, and the sum."""
     from connector_tax.base.files import printable
     from connector_tax.base.plan import SIDE_BY_SIDE
     from connector_tax.base.templates import columns
@@ -152,7 +152,7 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
     profile = [] if args.profile is None else ["--workflow-profile", str(checked.PROJECT_ROOT / args.profile)]
     commands = {}
     for cell in sweep.order:
-        # A profile says itself how many cores there are.
+        # A profile sets the number of cores itself.
         cores = args.cores or (None if profile else len(cell.config.engine.slots))
         commands[cell.name] = snakemake_command(sweep.config_file(cell), cores, *args.more, *profile)
     with started_once(sweep.folder / ".lock", sweep.name, "sweep"):
@@ -178,8 +178,8 @@ def _measure(sweep: "Sweep", args: argparse.Namespace) -> int:
 
 
 def _say(what: str, file: TextIO | None = None) -> None:
-    """Print; nights of measuring do not end because the window that showed them, or ``tee``, is gone."""
-    with suppress(SystemExit):  # of ``door``, which has turned the stream to nowhere
+    """Print; measuring must not end because the terminal or ``tee`` is gone."""
+    with suppress(SystemExit):  # from ``door``, which has redirected the stream to nowhere
         print(what, file=file, flush=True)
 
 

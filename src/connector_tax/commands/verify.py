@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _results_in(path: Path) -> list[Path]:
-    """The campaign that the folder is or lies in, or those that lie in it."""
+    """Return the campaign that the folder is or lies in, or those that it contains."""
     if not path.is_dir():
         return []
     above = [p for p in (path, *path.absolute().parents[:4]) if is_campaign(p)]
@@ -115,7 +115,7 @@ def _verify_results(folder: CampaignFolder, given: Path) -> int:
 
 
 def _listed_receipts(folder: CampaignFolder) -> dict[RunFolder, str]:
-    """Return the checksum that the last report has of each receipt."""
+    """Return each receipt's checksum in the last report."""
     if not folder.manifest.is_file():
         return {}
     phases = {phase_label(phase): phase for phase in PHASES}

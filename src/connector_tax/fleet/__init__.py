@@ -1,1 +1,1 @@
-"""Many instances behind a gateway: what a tax of one instance is to them, by queue, router and load."""
+"""What one instance's tax means to a fleet behind a gateway, by queue, router and load."""

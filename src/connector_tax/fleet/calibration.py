@@ -1,8 +1,8 @@
-"""Step records of a measured configuration to an engine model that says how it would do at other loads.
+"""Fits a measured configuration's step records to an engine model that predicts other loads.
 
-A step's time is taken as linear in its prompt tokens, its decoding sequences and the tokens these look back
-on, with coefficients that cannot be negative and a scatter in proportion to it. What the model then says of
-every cell that was measured stands beside what was measured: that is how far it may be believed.
+A step's time is linear in its prompt tokens, its decoding sequences and the tokens of their context, with
+non-negative coefficients and a scatter proportional to the time. The model's prediction for each measured
+cell is kept beside the measurement as a check.
 """
 
 from collections.abc import Sequence
@@ -28,27 +28,27 @@ from connector_tax.read.stats.capacity import fit_step_costs, step_features
 from connector_tax.run.workload.arrivals import Schedule
 
 Floats = NDArray[np.float64]
-# Where the engine did not say what it resolved: vLLM's defaults, and memory that never runs out.
+# Used if the engine did not report its settings: vLLM's defaults, and memory that never runs out.
 MAX_NUM_SEQS, KV_BLOCKS, BLOCK_SIZE = 256, 1 << 40, 16
-# With fewer steps five coefficients say little.
+# Fewer steps do not determine five coefficients.
 FEWEST_STEPS = 50
-# With fewer steps in which sequences decode together, what another one costs is a guess: from 22 and 42 such
-# steps of 17,000 vLLM on a CPU had 130 and 820 us for the same thing.
+# With fewer steps of two or more decoding sequences, the cost per sequence is a guess: from 22 and 42 such
+# steps of 17,000, vLLM on a CPU had 130 and 820 us for the same cost.
 FEWEST_TOGETHER = 200
-# Phase C's prompts are partly in the prefix cache, and say nothing of prompts that are not; Phase D's arrive
-# when an earlier one ends, and their steps grow with what is cached.
+# Phase C's prompts are partly in the prefix cache and do not show the cost of uncached prompts. Phase D's
+# arrive when an earlier one ends, and their steps grow with the cached tokens.
 WITHOUT = ("c", "d")
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One configuration's engine, and how well it repeats what was measured.
+    """The fitted engine of one configuration, and how well it reproduces the measurements.
 
     Attributes:
-        steps: records behind the fit.
-        input_lengths: of the prompts behind it, in rising order.
-        most_together: sequences that decoded in one step.
-        checks: TTFT p90 and TPOT p90 of each cell in which both could be taken.
+        steps: number of fitted step records.
+        input_lengths: prompt lengths of the fitted cells, ascending.
+        most_together: most sequences that decoded in one step.
+        checks: TTFT p90 and TPOT p90 of each cell that has both.
     """
 
     engine: FittedEngine
@@ -64,10 +64,10 @@ class Calibration:
 
 
 def steps_of(cells: Sequence[CellData], resolved: Resolved) -> tuple[list[CellData], list[Floats]]:
-    """Return the cells of a configuration whose steps can be fitted, and the features of each one's steps.
+    """Return the cells whose steps can be fitted, and the step features of each.
 
     Raises:
-        AnalysisError: there are too few, or too few of sequences that decode together.
+        AnalysisError: too few steps, or too few with sequences that decode together.
     """
     usable = [c for c in cells if c.usable and c.phase not in WITHOUT and c.steps is not None]
     tables = [step_features(c, resolved.batched_tokens) for c in usable]
@@ -85,16 +85,16 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
     """Fit one configuration.
 
     Args:
-        cells: its cells; those that are not valid or have no step records are left out.
+        cells: its cells; invalid ones and those without step records are skipped.
 
     Raises:
-        AnalysisError: there are too few step records, or nothing to hold the model against.
+        AnalysisError: too few step records, or nothing to check the model against.
     """
     usable, parts = steps_of(cells, resolved)
     table = np.concatenate(parts)
     lengths = sorted({c.spec.input_tokens for c in usable})
     if len(lengths) == 1:
-        # What a prompt costs and what its tokens cost are then one and the same.
+        # With one prompt length, the cost per prompt and the cost of its tokens cannot be separated.
         table[:, 4] = 0.0
     costs, per_prompt = fit_costs(table[:, :5], table[:, 5])
     costs = msgspec.structs.replace(
@@ -115,15 +115,14 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
 
 
 def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, ConnectorCosts]:
-    """Coefficients that are not negative, by least squares of the relative error.
+    """Fit non-negative coefficients by least squares of the relative error.
 
     Args:
-        features: shape (steps, 5): one, prompt tokens, decoding sequences, tokens looked back on, prompts
-            begun.
+        features: shape (steps, 5): one, prompt tokens, decoding sequences, context tokens, prompts begun.
         duration_us: shape (steps,).
 
     Returns:
-        The engine's costs, a connector's with them, but for those of a prompt, which stand in the second.
+        The engine's costs, which include the connector's; only the cost per prompt is in the second value.
     """
     found = fit_step_costs(features, duration_us)
     costs = EngineCosts(
@@ -143,7 +142,7 @@ def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, Conne
 
 
 def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:
-    """The cell's own schedule, sent to the model."""
+    """Simulate the cell's own schedule on the model."""
     spec = cell.spec
     pattern = Pattern(cell.cell_id, spec.input_tokens, spec.output_tokens, spec.rate_per_s, float("inf"))
     schedule = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
@@ -160,7 +159,7 @@ def _ttft_ms(day: Day) -> list[float]:
 
 
 def _missing_ttft_ms(engine: FittedEngine, cell: CellData, seed: int) -> float | None:
-    """What the median TTFT has that steps do not; None where half of the requests did not finish."""
+    """Return the median TTFT less the modelled one; None if half of the requests did not finish."""
     measured_ms = percentile(latencies_ms(in_window(cell.requests, cell.window))["ttft_ms"], 50)
     modelled_ms = percentile(_ttft_ms(_modelled(engine, cell, seed)), 50)
     return None if measured_ms is None or modelled_ms is None else measured_ms - modelled_ms

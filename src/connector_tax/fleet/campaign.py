@@ -1,4 +1,4 @@
-"""A measured campaign to members of fleets: calibrate, take an SLO from plain, find each profile."""
+"""Turns a measured campaign into fleet members: fits engines, derives SLOs from plain, finds profiles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,18 @@ CLOCKED = (
     "measured on a virtual GPU: its steps last as long as a profile says, hooks as long as they took on that"
     " host"
 )
-# A model that misses what was measured by more than this at the median says nothing of other loads.
+# A model with a larger median error is not used to predict other loads.
 BELIEVABLE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where profiles came from.
+    """The origin of the profiles.
 
     Attributes:
-        campaign: None where they were given.
-        calibrations: by configuration, those left out too.
-        left_out: configuration -> why it is in no fleet.
-        notes: what a reader must know beside the numbers.
+        campaign: None if the profiles were given.
+        calibrations: by configuration, excluded ones too.
+        left_out: configuration -> reason.
     """
 
     campaign: str | None
@@ -42,10 +41,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a campaign gives a study.
+    """A study's input from a campaign.
 
     Attributes:
-        profiles: by configuration and pattern, one of each day; none where it cannot keep its SLO.
+        profiles: by configuration and pattern, one per day; empty if the SLO cannot be kept.
         members: plain first.
     """
 
@@ -60,8 +59,8 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
 
     Raises:
         ArtifactError: there is no campaign.
-        ConfigError: the study asks for what a campaign cannot give.
-        AnalysisError: plain cannot be modelled, or cannot keep an SLO; nothing can be compared then.
+        ConfigError: the campaign cannot provide what the study asks for.
+        AnalysisError: plain cannot be modelled or cannot keep an SLO, so there is no baseline.
     """
     if given := [p.name for p in study.patterns if p.profile is not None]:
         raise ConfigError(
@@ -132,7 +131,6 @@ def _check_lengths(data: CampaignData, study: Study) -> None:
 
 
 def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modelled: bool) -> list[str]:
-    """What a reader must know beside the numbers."""
     notes = []
     if modelled:
         notes.append("measured on the embedded engine: its taxes are made up")
@@ -152,7 +150,7 @@ def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modell
 def _beyond(
     calibrations: Mapping[str, Calibration], profiles: Mapping[str, Mapping[str, Sequence[Profile]]]
 ) -> list[str]:
-    """Profiles that hold more requests than ever decoded together when the engine was measured."""
+    """Return a note per profile with more requests in flight than ever decoded together."""
     return [
         f"{config}: {capacity:.0f} {name} requests in flight at its profile, at most"
         f" {calibrations[config].most_together} decoded together when it was measured; extrapolated"

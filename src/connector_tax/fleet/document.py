@@ -1,5 +1,4 @@
-"""What a study found as ``fleet.json``, ``fleet.csv`` and lines for a person; format in
-``docs/formats.md``."""
+"""Writes a study's result as ``fleet.json``, ``fleet.csv`` and text; see ``docs/formats.md``."""
 
 import csv
 import io
@@ -35,7 +34,6 @@ def document(
     profiles: Mapping[str, Mapping[str, Sequence[Profile]]],
     found: Sequence[Found],
 ) -> Fleet:
-    """``fleet.json``."""
     return Fleet(
         campaign=source.campaign,
         study=study,
@@ -57,7 +55,7 @@ def document(
 
 
 def table(fleet: Fleet) -> str:
-    """``fleet.csv``: one row per configuration, setting and metric; taxes have ``tax_`` before the metric."""
+    """Return ``fleet.csv``: one row per configuration, setting and metric; taxes are ``tax_<metric>``."""
     out = io.StringIO()
     names = ("config", "instances", "router", "queue", "load", "metric", "point", "low", "high", "days")
     writer = csv.DictWriter(out, names, lineterminator="\n", extrasaction="ignore")
@@ -72,8 +70,7 @@ def table(fleet: Fleet) -> str:
 
 
 def text(fleet: Fleet) -> str:
-    """The same for a person: SLOs, models, profiles, then a row for each fleet, policy, load and
-    configuration."""
+    """Return the result as text: SLOs, models, profiles, then one row per fleet and configuration."""
     on_e2e = {(t.config, t.fleet, t.load): t.mean for t in fleet.taxes if t.metric == "e2e_p90_s"}
     capacities = [
         [p.config, p.pattern, _text(p.rate_per_s), _text(p.e2e_s), _text(p.capacity), _text(p.rate_tax, 100)]

@@ -1,4 +1,4 @@
-"""One configuration's engine for a fleet: step costs, and what a request needs beside its steps."""
+"""The fitted engine of one configuration in a fleet, and the search for its profile."""
 
 import math
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from connector_tax.fleet.outcome import KEPT_UP, figures_of
 from connector_tax.fleet.patterns import Pattern
 from connector_tax.fleet.simulation import Day, Due, arrivals, simulate
 
-# One instance has no choice; the engine keeps its own line.
+# With one instance the router has no choice, and the engine keeps its own queue.
 ALONE = Policy("least_load_push", "fifo")
-# Requests behind a profile on one day; days are what its interval is over.
+# Requests per day behind a profile; its interval is over days.
 REQUESTS = 300
-# A rate that is found lies within so much of the highest one that would do.
+# Relative width at which the search for the highest rate stops.
 WITHIN = 0.01
 IDLE_REQUESTS = 20
 SLOS_OF_A_WINDOW = 5.0
@@ -30,12 +30,12 @@ APART_S = 1e4
 
 @dataclass(frozen=True, slots=True)
 class FittedEngine:
-    """What is needed to put a configuration's engine into a fleet.
+    """A configuration's engine model.
 
     Attributes:
-        costs: with the connector's cost inside them.
-        per_prompt: what a prompt costs in the step that begins it, and nothing else.
-        outside_s: from arrival to first token, beside steps: the server, its tokenizer, the wire.
+        costs: include the connector's cost.
+        per_prompt: only the cost of a prompt in the step that begins it.
+        outside_s: from arrival to first token outside of steps: server, tokenizer, network.
     """
 
     costs: EngineCosts
@@ -47,7 +47,7 @@ class FittedEngine:
         return EngineInstance(profiles, self._model(seed), s_to_ns(self.outside_s))
 
     def fits(self, input_tokens: int, output_tokens: int) -> bool:
-        """Whether one such request fits into the KV memory; one that does not would wait for ever."""
+        """Return whether one such request fits into the KV memory; one that does not would wait forever."""
         return self._model(0).fits(input_tokens, output_tokens)
 
     def _model(self, seed: int) -> EngineModel:
@@ -56,30 +56,28 @@ class FittedEngine:
         )
 
     def alone(self, due: Due, *, begin_s: float, end_s: float, seed: int) -> Day:
-        """One instance, nothing else."""
         whole = {pattern.name: Profile(1.0, 1.0) for _, pattern in due}
         instance = self.instance(whole, derive_seed(seed, "alone"))
         return simulate(due, [instance], ALONE, begin_s=begin_s, end_s=end_s, seed=seed)
 
     def idle(self, pattern: Pattern, seed: int) -> dict[str, float]:
-        """Figures of requests that never meet."""
+        """Return the figures of requests that never overlap."""
         due = [(s_to_ns(k * APART_S), pattern) for k in range(IDLE_REQUESTS)]
         span_s = IDLE_REQUESTS * APART_S
         return figures_of(self.alone(due, begin_s=0.0, end_s=span_s, seed=seed), span_s)
 
 
 def find_profile(engine: FittedEngine, pattern: Pattern, allowed: float, seed: int) -> Profile | None:
-    """The highest rate that one instance keeps up with and at which at most ``allowed`` of Poisson arrivals
-    miss the SLO.
+    """Find the highest rate that one instance sustains with at most ``allowed`` of requests missing the SLO.
 
-    Found to 1 %. A backlog that is gone before the SLO is missed would pass for capacity in a short window,
-    hence the first half of the sentence, and windows of several SLOs.
+    Arrivals are Poisson; the rate is found to 1 %. In a short window a backlog can end before the SLO is
+    missed, so the instance must also keep up, and windows span several SLOs. The pattern must fit.
 
     Returns:
-        None where more than that miss it though they never meet. The pattern must fit.
+        None if more than ``allowed`` miss the SLO even without overlap, or at the lowest rate tried.
 
     Raises:
-        AnalysisError: no rate is too much for it.
+        AnalysisError: no rate is too high.
     """
 
     def at(rate_per_s: float) -> dict[str, float] | None:
@@ -93,7 +91,7 @@ def find_profile(engine: FittedEngine, pattern: Pattern, allowed: float, seed: i
     idle = engine.idle(pattern, seed)
     if idle["violations"] > allowed:
         return None
-    # At the lowest of these one request in 20,000 meets another.
+    # At the lowest of these rates one request in 20,000 overlaps another.
     starts = (0.05 / idle["e2e_mean_s"] / 4**k for k in range(6))
     low, found = next(((rate, f) for rate in starts if (f := at(rate)) is not None), (0.0, None))
     if found is None:

@@ -1,9 +1,8 @@
-"""Step records of plain vLLM on a real GPU to a profile for the virtual one: the clock's four numbers, and
-how far they are off.
+"""Fits step records of plain vLLM on a real GPU to the virtual GPU's four clock numbers, with residuals.
 
-The numbers are of whole steps as the scheduler sees them. With asynchronous scheduling that is the device's
-time wherever it is busy; with synchronous scheduling host and device together, and the profile would count
-the host twice.
+The numbers describe whole steps as the scheduler sees them. With asynchronous scheduling that is device
+time whenever the device is busy. With synchronous scheduling it is host plus device time, so the profile
+must not add host time again.
 """
 
 from collections.abc import Sequence
@@ -28,16 +27,16 @@ PLAIN = "plain"
 QUANTILES = (0.1, 0.5, 0.9)
 NAMES = ("base_us", "per_prefill_token_us", "per_decode_seq_us", "per_context_token_us")
 DIGITS = (1, 4, 2, 6)
-# As the profile has it; see DIGITS.
+# The smallest value that the profile's rounding keeps; see DIGITS.
 LEAST_BASE_US = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """Steps of one kind in one cell.
+    """Fit error of one kind of steps in one cell.
 
     Attributes:
-        measured_us: median.
+        measured_us: median step time.
         errors: fitted / measured - 1, at ``QUANTILES``.
     """
 
@@ -50,12 +49,13 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class GpuFit:
-    """
+    """The fit of a GPU's step costs.
+
     Attributes:
-        costs: with ``per_prompt_us`` 0, which the clock does not know.
+        costs: with ``per_prompt_us`` 0, which the clock does not model.
         resolved: the settings that the steps were measured with.
-        measured: whether the launches that were measured say so themselves, and not preflight's.
-        one_shape: all cells have one, so a sequence's cost holds that of its context.
+        measured: the launches themselves reported settings; otherwise they are preflight's.
+        one_shape: all cells have one shape, so the cost per sequence includes its context.
     """
 
     costs: StepCosts
@@ -67,7 +67,7 @@ class GpuFit:
 
     @property
     def settings(self) -> str:
-        """The settings that a step's cost depends on, as far as they are known."""
+        """The known settings that a step's cost depends on."""
         own = self.resolved
         told = {
             "asynchronous scheduling": {True: "on", False: "off", None: None}[own.async_scheduling],
@@ -83,10 +83,11 @@ class GpuFit:
 
 
 def fit_gpu(data: CampaignData) -> GpuFit:
-    """
+    """Fit the step costs of plain.
+
     Raises:
-        AnalysisError: plain has too few step records, too few of sequences that decode together, or launches
-            with other settings.
+        AnalysisError: too few step records, too few with sequences that decode together, or launches with
+            different settings.
     """
     resolved = resolved_of(data, PLAIN)
     _refuse_several_cards(resolved)
@@ -104,7 +105,7 @@ def fit_gpu(data: CampaignData) -> GpuFit:
     table[:, 4] = 0.0
     one_shape = len({c.spec.shape for c in cells}) == 1
     if one_shape:
-        # A sequence then has the same context in every step, and what the two cost is one and the same.
+        # Each sequence then has the same context in every step, so the two costs cannot be separated.
         table[:, 3] = 0.0
     costs = replace(fit_step_costs(table[:, :5], table[:, 5]), per_prompt_us=0.0)
     if costs.base_us < LEAST_BASE_US:
@@ -124,9 +125,10 @@ def fit_gpu(data: CampaignData) -> GpuFit:
 
 
 def _refuse_several_cards(resolved: Resolved) -> None:
-    """
+    """Check that one GPU ran the model.
+
     Raises:
-        AnalysisError: the model was spread over several GPUs, and a virtual GPU is one.
+        AnalysisError: the model was spread over several GPUs; a virtual GPU is one.
     """
     for name, cards in resolved.cards.items():
         if cards != 1:
@@ -156,18 +158,17 @@ def _residuals(cell: CellData, table: Floats, costs: StepCosts) -> list[Residual
 
 
 def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelShape | None) -> str:
-    """A file of ``config/gpus/``: ``base`` with the fitted step, and with the KV cache where model and engine
-    tell its size.
+    """Return a file for ``config/gpus/``: ``base`` with the fitted step and, if known, the KV cache's size.
 
     Args:
         base: the profile of the card that was measured.
-        shape: of the model that was measured.
+        shape: of the measured model.
     """
     step = {name: round(getattr(fit.costs, name), digits) for name, digits in zip(NAMES, DIGITS, strict=True)}
     fitted = f"fitted to {fit.steps} steps of plain in campaign {campaign}: {fit.settings}"
     sources = {**base["sources"], "step": fitted}
     profile = {**base, "step": step}
-    # Of another model or another campaign.
+    # The base profile's value may be of another model or campaign.
     for part in (profile, sources):
         part.pop("kv_cache_bytes", None)
     tokens, value_bytes = fit.resolved.kv_tokens, fit.resolved.kv_value_bytes
@@ -183,7 +184,7 @@ def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelS
 
 
 def fit_lines(fit: GpuFit) -> Sequence[str]:
-    """The fit as text: the four numbers, then the residuals of each cell."""
+    """Return the fit as text: the four numbers, then each cell's residuals."""
     numbers = ", ".join(
         f"{name} {getattr(fit.costs, name):,.{digits}f}" for name, digits in zip(NAMES, DIGITS, strict=True)
     )

@@ -1,7 +1,6 @@
-"""What a request meets behind the gateway: an instance as its profile has it, or a modelled engine.
+"""Instances behind the gateway: by profile or by engine model.
 
-Whoever drives an instance keeps the clock: it asks when something happens next and tells when that time has
-come.
+The caller keeps the clock: it asks when the next event is due and reports when that time has come.
 """
 
 import heapq
@@ -21,8 +20,8 @@ class Instance(ABC):
     """One server.
 
     Attributes:
-        profiles: by pattern; loads are taken from here, since a gateway knows nothing else.
-        load: of all that was sent here and has not finished.
+        profiles: by pattern; all that a gateway knows of loads.
+        load: of unfinished requests sent here.
     """
 
     def __init__(self, profiles: Mapping[str, Profile]) -> None:
@@ -34,27 +33,26 @@ class Instance(ABC):
         return self.profiles[request.pattern.name].load
 
     def submit(self, request: Request, now_ns: int) -> None:
-        """Take a request; work on it begins with ``proceed``, when all that come at this instant are
-        there."""
+        """Accept a request; ``proceed`` begins the work, once all arrivals of this instant are in."""
         self._held += 1
         self.load += self.load_of(request)
         self._take(request, now_ns)
 
     def advance(self, now_ns: int) -> list[Request]:
-        """What finishes at ``now_ns``, which is ``next_ns()``; nothing new begins yet."""
+        """Return the requests that finish at ``now_ns``, which is ``next_ns()``; begin nothing new."""
         finished = self._finish(now_ns)
         for request in finished:
             request.t_end_ns = now_ns
             self._held -= 1
             self.load -= self.load_of(request)
         if not self._held:
-            # Exactly idle: what rounding left must not keep a large request out.
+            # Exactly zero: a rounding residue must not keep a large request out.
             self.load = 0.0
         return finished
 
     @abstractmethod
     def next_ns(self) -> int | None:
-        """When something happens here next; None while idle."""
+        """Return the time of the next event; None while idle."""
 
     @abstractmethod
     def proceed(self, now_ns: int) -> None:
@@ -68,7 +66,7 @@ class Instance(ABC):
 
 
 class ProfileInstance(Instance):
-    """Requests within capacity are served side by side, each in its profile's time; the others wait here."""
+    """An instance that serves requests within capacity in parallel, each in its profile's time."""
 
     def __init__(self, profiles: Mapping[str, Profile], queue: Queue) -> None:
         super().__init__(profiles)
@@ -109,7 +107,7 @@ class EngineInstance(Instance):
     """A modelled engine: requests wait in its own queue and slow each other down.
 
     Args:
-        outside_ns: from a request's arrival here to the engine's queue: the server, its tokenizer, the wire.
+        outside_ns: from arrival here to the engine's queue: server, tokenizer, network.
     """
 
     def __init__(self, profiles: Mapping[str, Profile], model: EngineModel, outside_ns: int = 0) -> None:
@@ -143,7 +141,7 @@ class EngineInstance(Instance):
         if self._step is None or self._step_end_ns > now_ns:
             return []
         for seq in self._before_first.intersection(self._step.tokens):
-            # Waiting ends with the first token: an engine does not say when it took a prompt up.
+            # Waiting ends with the first token: an engine does not report when it begins a prompt.
             self._inside[seq].t_start_ns = now_ns
             self._before_first.discard(seq)
         finished = [self._inside.pop(seq) for seq in self._step.finished]

@@ -1,5 +1,4 @@
-"""Days to figures: waiting, E2E, SLO violations, how unevenly instances are loaded; means over days with
-intervals."""
+"""Turns simulated days into figures (waiting, E2E, SLO violations, load imbalance) and means over days."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from connector_tax.base.units import NS_PER_S
 from connector_tax.fleet.patterns import Request
 from connector_tax.fleet.simulation import Day
 
-# Completions over arrivals, from which on nothing is saturated; the contract's share for a cell.
+# Completions over arrivals from which on nothing is saturated; same share as for a measured cell.
 KEPT_UP = 0.95
 METRICS = (
     "requests",
@@ -23,7 +22,7 @@ METRICS = (
 
 
 def mean_of(values: ArrayLike, confidence: float) -> Mean | None:
-    """NaN is a day without the figure; None where every day is."""
+    """Average over days with Student's t interval; NaN is a day without the figure. None if all are NaN."""
     found = np.asarray(values, dtype=np.float64)
     found = found[~np.isnan(found)]
     n = found.size
@@ -39,11 +38,12 @@ def mean_of(values: ArrayLike, confidence: float) -> Mean | None:
 
 
 def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> Mean | None:
-    """Ends that a share can have; where it was 0 or 1 on every day, that of as many draws (Clopper & Pearson
-    1934).
+    """Average shares, with interval bounds in [0, 1].
+
+    If the share was 0 or 1 on every day, the open bound is that of as many draws (Clopper & Pearson 1934).
 
     Args:
-        counts: behind each day's share.
+        counts: requests behind each day's share.
     """
     found = mean_of(shares, confidence)
     if found is None or found.low is None or found.high is None:
@@ -58,14 +58,14 @@ def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> M
 
 
 def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = None) -> dict[str, float]:
-    """Every figure of ``METRICS`` of one day; NaN where no request came.
+    """Compute the ``METRICS`` of one day; NaN without requests.
 
-    ``violations`` is a share of requests; ``goodput_per_s`` counts those within their SLO; ``kept_up`` is how
-    many requests ended in the window over how many came in it, and says the same of a part of them as of all;
-    ``hotspot`` is the highest mean load of an instance over the mean of all, 1 where all are loaded alike.
+    ``violations`` is a share of requests. ``goodput_per_s`` counts those within their SLO. ``kept_up`` is the
+    number of requests that ended in the window over those that came in it, of the whole day also with
+    ``requests``. ``hotspot`` is the highest mean load of an instance over the mean of all; 1 is even.
 
     Args:
-        requests: some of the day's, for one pattern; all by default.
+        requests: a subset of the day's.
     """
     chosen = day.requests if requests is None else requests
     mean_load = float(np.mean(day.loads))

@@ -1,8 +1,8 @@
-"""What comes to a fleet, and what one instance can do for it within its SLO.
+"""Kinds of requests that arrive at a fleet.
 
-A pattern is one kind of request: so many tokens in, so many out. A profile says how often one instance can
-take it with the SLO kept, and how long each then takes; by Little's law that many are in flight, which is the
-instance's capacity for this pattern, and one request is one part in so many of its load.
+A pattern is one kind of request. A profile is the rate at which one instance serves it within the SLO, and
+the E2E latency at that rate. By Little's law their product is the number in flight: the instance's capacity
+for this pattern. One request is one part of that many of its load.
 Source: the AIBrix proposal of load-aware routing with profiles (vllm-project/aibrix issue 642).
 """
 
@@ -17,7 +17,7 @@ class Pattern:
 
     Attributes:
         rate_per_s: arrivals at the whole fleet.
-        slo_s: E2E latency that must not be exceeded, counted from the arrival.
+        slo_s: longest allowed E2E latency, from the arrival.
     """
 
     name: str
@@ -29,11 +29,11 @@ class Pattern:
 
 @dataclass(slots=True)
 class Request:
-    """One request on its way; times are virtual nanoseconds.
+    """One simulated request; times are virtual nanoseconds.
 
     Attributes:
-        expected_ns: E2E latency by the profile, which is all a gateway knows of the time it will take.
-        t_start_ns: when an instance began to work on it.
+        expected_ns: E2E latency by the profile, all that a gateway knows of its duration.
+        t_start_ns: on an instance by profile, when service begins; on an engine, its first token.
     """
 
     seq: int
@@ -49,6 +49,5 @@ class Request:
         return s_to_ns(self.pattern.slo_s)
 
     def excess_ns(self, now_ns: int) -> int:
-        """By how much its SLO is missed if it starts now and takes as long as expected; the more, the more
-        urgent."""
+        """Return by how much it would miss its SLO if started now; the largest is the most urgent."""
         return now_ns - self.t_sched_ns + self.expected_ns - self.slo_ns

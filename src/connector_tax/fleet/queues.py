@@ -1,5 +1,4 @@
-"""Who of those who wait may go next: ``heads`` names one request per line that is kept, the most urgent
-first."""
+"""Queues of waiting requests: ``heads`` names the first request of each line, the most urgent first."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,8 +7,7 @@ from connector_tax.fleet.patterns import Request
 
 
 class Queue:
-    """Requests that wait in lines; in a line whoever came first goes first, and all others wait until that
-    one fits.
+    """Waiting requests in FIFO lines; the head of a line blocks the rest of it until it fits.
 
     Args:
         line_of: the line that a request waits in.
@@ -23,12 +21,11 @@ class Queue:
         self._lines.setdefault(self._line_of(request), deque()).append(request)
 
     def heads(self, now_ns: int) -> list[Request]:
-        """Candidates, the one first whose SLO would be missed by most; empty where nobody waits."""
+        """Return the head of each line, the one that would miss its SLO by most first."""
         heads = [line[0] for line in self._lines.values() if line]
         return sorted(heads, key=lambda r: (-r.excess_ns(now_ns), r.seq))
 
     def take(self, head: Request) -> None:
-        """Remove one that ``heads`` named."""
         assert self._lines[self._line_of(head)].popleft() is head
 
 

@@ -1,4 +1,4 @@
-"""What an engine of a campaign resolved its settings to, as far as a model of it asks."""
+"""The settings that a campaign's engine resolved, as far as a model of it needs them."""
 
 import msgspec
 from msgspec import field
@@ -12,12 +12,12 @@ _CARDS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """By vLLM's names; None where it is not known.
+    """Resolved settings by vLLM's names; None if unknown.
 
     Attributes:
         num_gpu_blocks, block_size: of the KV cache.
-        moe_config: the file with the tile sizes of the MoE kernels, and its folder; ``default`` where vLLM
-            has none for the card.
+        moe_config: file with the tile sizes of the MoE kernels, with its folder; ``default`` if vLLM has none
+            for the card.
     """
 
     max_num_seqs: int | None = field(name="scheduler_config.max_num_seqs", default=None)
@@ -35,32 +35,30 @@ class Resolved(msgspec.Struct, frozen=True):
 
     @property
     def batched_tokens(self) -> int:
-        """A step's at most; vLLM's default where it is not known."""
+        """Most tokens in a step; vLLM's default if unknown."""
         return self.max_num_batched_tokens or 2048
 
     @property
     def kv_tokens(self) -> int | None:
-        """What the KV cache holds."""
         return self.num_gpu_blocks * self.block_size if self.num_gpu_blocks and self.block_size else None
 
     @property
     def kv_value_bytes(self) -> int | None:
-        """Of one value in the KV cache."""
         if self.cache_dtype is None:
             return None
         return 1 if self.cache_dtype.startswith("fp8") else BYTES
 
     @property
     def cards(self) -> dict[str, int]:
-        """By the name of each kind of parallelism."""
+        """Number of GPUs by kind of parallelism."""
         return {name: getattr(self, name) or 1 for name in _CARDS}
 
 
 def resolved_of(data: CampaignData, config: str) -> Resolved:
-    """What ``config`` was launched with, and in its place what its engine told where it told something.
+    """Return the settings that ``config`` was launched with, overridden by those that its engine reported.
 
     Raises:
-        ArtifactError: a setting is of another type than vLLM's.
+        ArtifactError: a setting has another type than vLLM's.
     """
     args = data.config.engine.args
     asked = {
@@ -69,7 +67,7 @@ def resolved_of(data: CampaignData, config: str) -> Resolved:
     } | {f"parallel_config.{name}": args.get(name) for name in _CARDS}
     known = {name: value for name, value in data.settings_of(config).items() if value is not None}
     try:
-        # Not strict: a number in campaign.json may be written as text, as a command line has it.
+        # Not strict: campaign.json may hold a number as text, as on a command line.
         return msgspec.convert({**asked, **known}, Resolved, strict=False)
     except msgspec.ValidationError as error:
         raise ArtifactError(

@@ -1,7 +1,7 @@
-"""Where a request goes: given what each instance's load is and would be with it.
+"""Routers: choose an instance for a request, given each instance's load with and without it.
 
-A pushing router always names an instance, and the request waits there; a pulling one names only instances
-with room, and the request waits at the gateway. An instance with nothing to do has room for any request.
+A pushing router always names an instance, and the request waits there. A pulling router names only instances
+with room, and the request waits at the gateway. An idle instance has room for any request.
 """
 
 import random
@@ -10,18 +10,17 @@ from dataclasses import dataclass
 
 from connector_tax.fleet.patterns import Request
 
-# Loads are sums of floats: ten times 0.1 must still fit.
+# Tolerance, since loads are sums of floats: ten times 0.1 must still fit.
 FULL = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One of those who may go next on one instance, as the gateway sees it.
+    """A candidate: one request on one instance, as the gateway sees it.
 
     Attributes:
-        urgency: place of the request among the queue's heads, 0 first.
-        load: of what was sent to the instance and has not finished.
-        load_after: the same with the request.
+        urgency: index among the queue's heads, 0 first.
+        load, load_after: of unfinished requests sent to the instance, without and with this one.
     """
 
     request: Request
@@ -40,7 +39,7 @@ Choose = Callable[[Sequence[Placement], random.Random], Placement]
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """``choose`` among all placements for a pushing router, among those that fit for a pulling one."""
+    """A router; ``choose`` gets all placements, or if ``pulls`` only those that fit."""
 
     pulls: bool
     choose: Choose
@@ -51,12 +50,12 @@ def anywhere(placements: Sequence[Placement], rng: random.Random) -> Placement:
 
 
 def least_load(placements: Sequence[Placement], rng: random.Random) -> Placement:
-    """The most urgent request, where it finds least."""
+    """Choose the most urgent request and its least loaded instance."""
     return min(placements, key=lambda p: (p.urgency, p.load_after, p.instance))
 
 
 def best_fit(placements: Sequence[Placement], rng: random.Random) -> Placement:
-    """The request and the instance that leave least room."""
+    """Choose the request and the instance that leave the least room."""
     return min(placements, key=lambda p: (-p.load_after, p.urgency, p.instance))
 
 

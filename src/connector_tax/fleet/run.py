@@ -1,4 +1,4 @@
-"""A study: every configuration in every fleet, under every policy and load, on the same days."""
+"""Runs a study: every configuration in every fleet, policy and load, on the same simulated days."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from connector_tax.fleet.queues import QUEUES
 from connector_tax.fleet.simulation import arrivals, simulate
 
 PLAIN = "plain"
-# Taxes are relative where the metric has a size, differences where it is a share.
+# Taxes on latencies are relative; taxes on shares are differences.
 RELATIVE = ("e2e_mean_s", "e2e_p90_s")
 DIFFERENCES = ("violations",)
 SHARES = ("violations",)
@@ -28,12 +28,12 @@ SHARES = ("violations",)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One configuration: all instances of a fleet are of one.
+    """A configuration in the study; all instances of a fleet run the same one.
 
     Attributes:
-        engine: None where the profiles are all that is known.
-        profiles: by pattern, of each day: one that was found on a day of its own is used on that day, so that
-            what is not known of it is in the interval.
+        engine: None if only profiles are known.
+        profiles: by pattern, one per day. A profile found on its own day is used on that day, so that the
+            interval includes the profile's uncertainty.
     """
 
     config: str
@@ -52,7 +52,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a fleet is and what it is offered; configurations are compared within one."""
+    """A fleet and its offered load; configurations are compared within one setting."""
 
     instances: int
     policy: Policy
@@ -60,17 +60,17 @@ class Setting:
 
     @property
     def flat(self) -> tuple[int, str, str, float]:
-        """As rows of ``fleet.json`` have it."""
+        """The fields of a row of ``fleet.json``."""
         return self.instances, self.policy.router, self.policy.queue, self.load
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One configuration in one setting.
+    """The result of one configuration in one setting.
 
     Attributes:
-        by_day: figures of each day, by metric; day i of two configurations had the same arrivals.
-        by_pattern: the same of each pattern.
+        by_day: metric -> figure of each day; day i has the same arrivals for all configurations.
+        by_pattern: the same for each pattern.
     """
 
     config: str
@@ -80,8 +80,7 @@ class Found:
 
     @property
     def kept_up(self) -> bool:
-        """As a cell that is not saturated does (docs/measurement.md, first criterion); where nothing comes
-        nothing piles up."""
+        """Whether it is not saturated (docs/measurement.md, first criterion); true without requests."""
         found = mean_of(self.by_day["kept_up"], 0.95)
         return found is None or found.point >= KEPT_UP
 
@@ -93,10 +92,10 @@ class Found:
 
 
 def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
-    """The study's patterns with an SLO each; rates are those of weights, scaled later.
+    """Return the study's patterns with an SLO each; their rates are weights, scaled later.
 
     Args:
-        plain: says what an SLO is that was not given; None where all are given.
+        plain: gives the SLOs that the study does not; None if it gives all.
     """
     patterns = []
     for wanted in study.patterns:
@@ -112,7 +111,7 @@ def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
 def profiles_of(
     engines: Mapping[str, FittedEngine], patterns: Sequence[Pattern], study: Study, each: Each
 ) -> dict[str, dict[str, list[Profile]]]:
-    """By configuration and pattern: one of each day, none where the SLO cannot be kept at any rate."""
+    """Find profiles by configuration and pattern, one per day; none if any day's SLO cannot be kept."""
     wanted = [
         (engine, p, study.violations_allowed, derive_seed(study.seed, "profile", day))
         for engine in engines.values()
@@ -138,7 +137,7 @@ def _profile(wanted: tuple[FittedEngine, Pattern, float, int]) -> Profile | None
 def offered(
     patterns: Sequence[Pattern], plain: Mapping[str, Profile], instances: int, load: float
 ) -> list[Pattern]:
-    """The patterns at the rates at which they load ``instances`` of plain to ``load`` by its profiles."""
+    """Scale the patterns' rates to load ``instances`` of plain to ``load`` by plain's profiles."""
     whole = sum(p.rate_per_s / plain[p.name].rate_per_s for p in patterns)
     scale = load * instances / whole
     return [replace(p, rate_per_s=p.rate_per_s * scale) for p in patterns]
@@ -147,10 +146,10 @@ def offered(
 def run_study(
     study: Study, members: Sequence[Member], patterns: Sequence[Pattern], each: Each
 ) -> list[Found]:
-    """Every member in every setting; the first member is what loads are relative to.
+    """Simulate every member in every setting; loads are relative to the first member.
 
     Raises:
-        AnalysisError: there is nobody to put into a fleet.
+        AnalysisError: there are no members.
     """
     if not members:
         raise AnalysisError("no configuration can be put into a fleet; the reasons stand beside each.")
@@ -178,9 +177,9 @@ def run_study(
 
 
 def taxes(found: Sequence[Found], confidence: float) -> list[TaxRow]:
-    """Every configuration but plain against plain, day by day: ratios less one, and differences of shares.
+    """Compare every configuration with plain, day by day: ratios less one, and differences of shares.
 
-    None where one of the two does not keep up: its waiting then says how long a day was.
+    There is no row if one of the two is saturated: its waiting would reflect the day's length.
     """
     plain = {f.setting: f for f in found if f.config == PLAIN}
     rows = []
@@ -197,7 +196,7 @@ def taxes(found: Sequence[Found], confidence: float) -> list[TaxRow]:
 
 
 def ratio_less_one(own: ArrayLike, base: ArrayLike, confidence: float) -> Mean | None:
-    """Of values that belong together pair by pair; Student's t on the logarithm."""
+    """Return the mean of paired ratios less one, with Student's t on the logarithm."""
     ratio = mean_of(np.log(np.asarray(own) / np.asarray(base)), confidence)
     if ratio is None:
         return None
@@ -214,7 +213,7 @@ def _one_day(job: _Job) -> tuple[_Figures, dict[str, _Figures]]:
     seed = derive_seed(study.seed, "day", day)
     end_s = study.warmup_s + study.duration_s
     result = simulate(
-        # As long again as the warm-up: who comes last in the window meets others, too.
+        # Arrivals go on for another warm-up after the window, so its last requests also meet others.
         arrivals(traffic, end_s + study.warmup_s, seed),
         member.instances(setting.instances, setting.policy, day, seed),
         setting.policy,

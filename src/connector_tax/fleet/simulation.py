@@ -1,4 +1,4 @@
-"""One day of a fleet in virtual time: Poisson arrivals, a gateway, instances. No clock, no socket."""
+"""Simulates one day of a fleet in virtual time: Poisson arrivals, a gateway, instances."""
 
 import random
 from collections.abc import Sequence
@@ -17,13 +17,12 @@ from connector_tax.run.workload.arrivals import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What one simulation left behind.
+    """The result of one simulation.
 
     Attributes:
-        requests: scheduled in the window, in order of arrival; every one has ended.
-        ended: how many ended in the window, whenever they came.
-        loads: mean load of each instance over the window, shape (instances,), what waits there included; 1 is
-            full.
+        requests: scheduled in the window, in order of arrival; all have ended.
+        ended: requests that ended in the window, whenever they arrived.
+        loads: mean load of each instance over the window, shape (instances,), waiting included; 1 is full.
     """
 
     requests: list[Request]
@@ -35,10 +34,10 @@ Due = list[tuple[int, Pattern]]
 
 
 def arrivals(patterns: Sequence[Pattern], until_s: float, seed: int) -> Due:
-    """(time in ns, pattern) of Poisson arrivals in [0, ``until_s``), in order.
+    """Draw Poisson arrivals in [0, ``until_s``) as (time in ns, pattern), in order.
 
-    Each pattern has a stream of its own, and a higher rate is the same stream in less time: policies,
-    configurations and loads are compared under the same draws.
+    Each pattern has its own stream, and a higher rate compresses the same stream: policies, configurations
+    and loads are compared under the same draws.
     """
     found: Due = []
     for pattern in patterns:
@@ -59,11 +58,10 @@ def simulate(
     end_s: float,
     seed: int,
 ) -> Day:
-    """Send what is ``due`` to ``instances``, which must be idle and are idle again afterwards.
+    """Send the ``due`` arrivals to ``instances``, which are idle before and after.
 
     Args:
-        begin_s, end_s: of the window, whose requests are kept.
-        seed: of routers that draw.
+        begin_s, end_s: the window whose requests are kept.
     """
     gateway = _Gateway(instances, ROUTERS[policy.router], QUEUES[policy.queue](), derive_seed(seed, "router"))
     begin_ns, end_ns = s_to_ns(begin_s), s_to_ns(end_s)
@@ -92,7 +90,7 @@ def simulate(
 
 
 class _Gateway:
-    """Holds what a pulling router has not placed yet."""
+    """Routes arrivals, and holds requests that a pulling router has not placed yet."""
 
     def __init__(self, instances: Sequence[Instance], router: Router, queue: Queue, seed: int) -> None:
         self._instances = instances
@@ -112,7 +110,7 @@ class _Gateway:
         return request
 
     def dispatch(self, now_ns: int) -> None:
-        """Place those who fit until nobody does."""
+        """Place waiting requests until none fits."""
         while heads := self._queue.heads(now_ns):
             fitting = [p for i, head in enumerate(heads) for p in self._placements(head, i) if p.fits]
             if not fitting:
@@ -122,7 +120,7 @@ class _Gateway:
             self._send(chosen, now_ns)
 
     def proceed(self, now_ns: int, *others: int) -> None:
-        """Instances that got something, and ``others``, begin what they can."""
+        """Let instances that got a request, and ``others``, begin what they can."""
         for i in sorted(self._sent_to.union(others)):
             self._instances[i].proceed(now_ns)
         self._sent_to.clear()
@@ -150,7 +148,7 @@ class _MeanLoad:
         self._area = [0.0] * len(instances)
 
     def until(self, now_ns: int) -> None:
-        """Loads were what they are since the last call."""
+        """Add the current loads over the time since the last call."""
         span_ns = min(now_ns, self._end_ns) - max(self._now_ns, self._begin_ns)
         if span_ns > 0:
             for i, instance in enumerate(self._instances):

@@ -1,4 +1,4 @@
-"""What is to be simulated: one YAML file to a frozen study."""
+"""Reads a study from a YAML file."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from connector_tax.base.errors import ConfigError
 
 
 def load_study(path: Path) -> Study:
-    """Read and check one file.
+    """Read and check a study.
 
     Raises:
         ConfigError: unreadable, not YAML, or not a valid study; names key, value and remedy.
@@ -28,7 +28,7 @@ def load_study(path: Path) -> Study:
 
 
 def given_profiles(study: Study, where: str) -> dict[str, list[Profile]]:
-    """Profiles by pattern, the same on every day, of a study that needs no campaign.
+    """Return the profiles that a study gives by pattern, the same on every day.
 
     Raises:
         ConfigError: a pattern has no profile or no SLO.

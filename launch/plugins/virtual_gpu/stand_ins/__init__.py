@@ -1,9 +1,8 @@
-"""What connectors insist on that a host without a GPU does not have. Each stand-in is named in the engine's
-log and in the clock's.
+"""Replaces GPU parts that connectors require; each stand-in is named in the engine's and the clock's log.
 
-A connector's own code runs wherever a host can run it. What is replaced is the device's part: streams,
-events, and copies between device and host. A copy lasts as long as its bytes on the GPU need over the host
-link; nothing is copied. Who waits for it in reality waits here.
+A connector's own code runs. Only the device's part is replaced: streams, events, and copies between device
+and host. A copy takes as long as its GPU bytes need over the host link, and nothing is copied. Threads that
+wait for a copy on a GPU wait here.
 """
 
 import sys
@@ -16,7 +15,7 @@ from virtual_gpu.stand_ins import example, lmcache, offloading, simple_offload
 from virtual_gpu.streams import Scale, Streams
 
 PutIn = Callable[[Streams, Scale], str]
-# By the name of the connector in vLLM's configuration.
+# By the connector's name in vLLM's configuration.
 COPYING: dict[str, PutIn] = {
     "LMCacheConnectorV1": lmcache.put_in,
     "OffloadingConnector": offloading.put_in,
@@ -26,11 +25,10 @@ COPYING: dict[str, PutIn] = {
 
 
 def stand_in_for_the_device(vllm_config: Any, streams: Streams, scale: Scale) -> None:
-    """Put in what vLLM's shutdown and this launch's connectors need.
+    """Install what vLLM's shutdown and this launch's connectors need.
 
     Raises:
-        RuntimeError: a connector is of another form than the stand-in knows, or the device's link to the host
-            is not known.
+        RuntimeError: a connector differs from what the stand-in knows, or the host link's speed is unknown.
     """
     # vLLM empties the device's allocator when it ends; its CPU worker replaces these as well.
     torch.accelerator.empty_cache = _nothing
@@ -66,4 +64,4 @@ def _put_in(name: str, put_in: PutIn, streams: Streams, scale: Scale) -> str:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """There is no device memory to give back."""
+    """Do nothing: there is no device memory to free."""

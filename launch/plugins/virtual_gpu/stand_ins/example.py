@@ -1,7 +1,7 @@
-"""ExampleConnector, vLLM's debugging connector: its own code, which reads and writes files of narrow heads.
+"""ExampleConnector, vLLM's debugging connector: its own code, on files with narrow heads.
 
-On a GPU each layer's ``.cpu()`` waits until the device is done with that layer and has copied it, and a load
-from a file's memory, which is not pinned, waits likewise; the engine's thread does so here.
+On a GPU each layer's ``.cpu()`` waits until the device has finished and copied that layer. A load from a
+file's memory, which is not pinned, waits likewise. The engine's thread does so here.
 """
 
 from typing import Any
@@ -17,7 +17,6 @@ def put_in(streams: Streams, scale: Scale) -> str:
     save, load = ExampleConnector.save_kv_layer, ExampleConnector.start_load_kv
 
     def wait_for_copy(slots: int, layer: Any) -> None:
-        """Wait for keys and values of ``slots`` tokens of a layer."""
         streams.compute.copy(scale.true(slots * 2 * HEADS * HEAD_SIZE * layer.element_size()))
         streams.compute.synchronize()
 

@@ -1,8 +1,7 @@
-"""LMCacheConnectorV1: LMCache's own adapter, lookup, chunks, CPU store and its vLLM GPU connector; kernels
-and streams are the clock's.
+"""LMCacheConnectorV1: LMCache's own code down to its GPU connector; kernels and streams are the clock's.
 
-LMCache moves a request's slots to the device before it copies, which waits for all that was launched, and
-then waits for each chunk: so does the engine's thread here. The launches of its copy kernels are left out.
+Before it copies, LMCache moves a request's slots to the device, which waits for all launched work. It then
+waits for each chunk. The engine's thread does both here. Launches of its copy kernels are left out.
 """
 
 from collections.abc import Callable
@@ -14,13 +13,15 @@ from virtual_gpu.kv_cache import HEAD_SIZE, HEADS
 from virtual_gpu.stand_ins.replacing import replace, said_of
 from virtual_gpu.streams import Instead, Scale, Streams
 
-# Of LMCache's configuration: what has another GPU connector, or none of a CPU store.
+# Settings that select another GPU connector, or one without a CPU store.
 UNKNOWN = ("use_layerwise", "enable_blending", "use_gpu_connector_v3", "enable_pd", "enable_async_loading")
 
 
 def put_in(streams: Streams, scale: Scale) -> str:
-    """Raises:
-    RuntimeError: LMCache is configured for a way of copying that has no stand-in; names the setting.
+    """Install the stand-in.
+
+    Raises:
+        RuntimeError: LMCache is configured for a way of copying without a stand-in; names the setting.
     """
     from lmcache.integration.vllm.utils import lmcache_get_or_create_config
     from lmcache.integration.vllm.vllm_service_factory import VllmServiceFactory
@@ -34,8 +35,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
     apply, begin = LMCacheConnectorV1Impl._apply_extra_config, LMCacheConnectorV1.__init__
 
     def apply_extra_config(self: Any, config: Any, vllm_config: Any) -> None:
-        """What the connector's own config sets of LMCache's comes after the engine's start, and into the same
-        object."""
+        """Settle again: the connector's own config changes LMCache's after the engine's start."""
         apply(self, config, vllm_config)
         settle(config)
 
@@ -49,8 +49,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
     store, retrieve = cache_engine.LMCacheEngine.store, cache_engine.LMCacheEngine.retrieve
 
     def store_after_the_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """The adapter moved the slots to the device just before, so hashing and allocating come after the
-        wait."""
+        """Wait first: the adapter has just moved the slots to the device, so hashing follows the step."""
         streams.compute.synchronize()
         return store(self, *args, **kwargs)
 
@@ -61,7 +60,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
     replace(cache_engine.LMCacheEngine, store=store_after_the_step, retrieve=retrieve_after_the_step)
 
     def transfer(memory: Any, *args: Any, **kwargs: Any) -> None:
-        """In place of the kernel that moves a chunk between host and paged memory: on the stream in use."""
+        """Replace the kernel that copies a chunk between host and paged memory; uses the current stream."""
         streams.current().copy(scale.true(memory.nbytes))
 
     cuda = Instead(torch.cuda, Stream=streams.new, stream=streams.use)
@@ -72,10 +71,10 @@ def put_in(streams: Streams, scale: Scale) -> str:
     )
 
     class ClockedConnector(gpu_connectors.VLLMPagedMemGPUConnectorV2):
-        """Without a buffer on the device between paged memory and host: both are the host's."""
+        """A connector without a device buffer between paged memory and host, which are both the host's."""
 
         def _initialize_pointers(self, kv_caches: Any) -> Any:
-            """For the kernel, which needs none."""
+            """Set no pointers: there is no kernel."""
             self.page_buffer_size = self.block_size = self.head_size = self.block_stride_elems = 0
             self.engine_kv_format, self.device = None, torch.device("cpu")
             return self.kv_cache_pointers
@@ -98,10 +97,9 @@ def put_in(streams: Streams, scale: Scale) -> str:
 
 
 def _settling(scale: Scale) -> Callable[[Any], None]:
-    """Refuses what has no stand-in, and gives the CPU store as many chunks as the host's memory would hold of
-    true ones.
+    """Refuse settings without a stand-in, and give the CPU store as many chunks as true ones would fit.
 
-    Two roles apply the same settings to one object, each anew.
+    Two roles each apply the same settings to one object.
     """
     narrowed: list[float] = []
 

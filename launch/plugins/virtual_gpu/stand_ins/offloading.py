@@ -1,7 +1,6 @@
-"""OffloadingConnector: vLLM's own worker, with its chunks, descriptors, order and events; the copy engine is
-the clock's.
+"""OffloadingConnector: vLLM's own worker with its chunks, descriptors and events; copies are the clock's.
 
-vLLM hands the descriptors to the driver in one call, whose own time on the host is left out.
+vLLM passes the descriptors to the driver in one call, whose own host time is left out.
 """
 
 from dataclasses import replace as replaced
@@ -14,7 +13,7 @@ from virtual_gpu.streams import Instead, Scale, Streams
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that says it is on the device, for who asks before anything is copied."""
+    """A tensor that claims to be on the device, for checks before a copy."""
 
     is_cuda = True
 
@@ -23,7 +22,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
     from vllm.v1.kv_offload.cpu import gpu_worker, spec
 
     def swap_blocks(src: Any, dst: Any, sizes: Any, *, is_src_access_order_any: bool) -> None:
-        """In place of the driver's: on the stream in use."""
+        """Replace the driver's copy: queue it on the current stream."""
         streams.current().copy(scale.true(int(sizes.numpy().sum())))
 
     platform = Instead(
@@ -46,7 +45,7 @@ def put_in(streams: Streams, scale: Scale) -> str:
 
 
 def _take_for_on_device(handler: Any) -> None:
-    """A handler asks once whether its tensors are on the device; after that it needs their addresses."""
+    """Let a handler's one check see tensors on the device; afterwards it needs only their addresses."""
     make = handler.__init__
 
     def init(self: Any, gpu_tensors: list[Any], *args: Any, **kwargs: Any) -> None:
@@ -60,7 +59,7 @@ def _take_for_on_device(handler: Any) -> None:
 
 
 def _as_many_chunks(spec: Any, scale: Scale) -> None:
-    """The host's memory holds as many chunks as it would hold of true ones; vLLM's own arithmetic of both."""
+    """Give the host's memory as many chunks as it would hold true ones, by vLLM's own arithmetic."""
     make = spec.__init__
 
     def init(self: Any, config: Any) -> None:

@@ -1,7 +1,6 @@
-"""SimpleCPUOffloadConnector: vLLM's own worker, with its thread, descriptors and events; the copy engine is
-the clock's.
+"""SimpleCPUOffloadConnector: vLLM's worker with its thread, descriptors and events; copies are the clock's.
 
-The driver's call, which vLLM says takes some milliseconds of that thread, is left out.
+The driver's call, which according to vLLM takes some milliseconds of that thread, is left out.
 """
 
 import ctypes
@@ -28,10 +27,8 @@ def put_in(streams: Streams, scale: Scale) -> str:
     new.priority_range = lambda: (0, -1)  # type: ignore[attr-defined]
 
     def batch_memcpy(dst: int, src: int, sizes: int, count: int, *rest: Any) -> int:
-        """In place of the driver's cuMemcpyBatchAsync; ``sizes`` is the address of ``count`` numbers of 64
-        bits, in bytes."""
-        # Not in Python: 25,000 descriptors would hold the interpreter's lock, which the driver's call gives
-        # away.
+        """Replace the driver's cuMemcpyBatchAsync; ``sizes`` is the address of ``count`` 64-bit sizes."""
+        # Summed by numpy: in Python 25,000 descriptors would hold the GIL, which the driver's call releases.
         copied = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(sizes)).sum()
         by_number[rest[-1]].copy(scale.true(int(copied)))
         return 0
@@ -49,10 +46,10 @@ def put_in(streams: Streams, scale: Scale) -> str:
 
 
 def _with_narrow_capacity(made: Any, scale: Scale) -> Any:
-    """The host's memory holds as many blocks as it would hold of true ones.
+    """Give the host's memory as many blocks as it would hold true ones.
 
     Raises:
-        RuntimeError: the connector is to copy to a disk, which has no stand-in.
+        RuntimeError: the connector copies to a disk, which has no stand-in.
     """
 
     def make(vllm_config: Any, kv_cache_config: Any, cpu_bytes: int, **kwargs: Any) -> Any:
