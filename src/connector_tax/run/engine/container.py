@@ -124,10 +124,10 @@ def _answer(runtime: Runtime, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine.container: {runtime} {arguments[0]} gave no answer: {error}.") from error
     if process.returncode != 0 or not process.stdout.strip():
-        last = masked(process.stderr).strip().rpartition("\n")[2] or "it said nothing"
+        last_line = masked(process.stderr).strip().rpartition("\n")[2] or "it said nothing"
         raise EngineError(
-            f"engine.container: {runtime} {arguments[0]} failed: {printable(last, 500)}. Does it run, and may"
-            " this user ask it?"
+            f"engine.container: {runtime} {arguments[0]} failed: {printable(last_line, 500)}. Does it run,"
+            " and may this user ask it?"
         )
     return process.stdout.strip()
 

@@ -100,9 +100,9 @@ def _element_bytes(model: Foreign, engine: EngineConfig) -> int | None:
         return 1
     if cache_dtype != "auto":
         return ASKED_BYTES.get(cache_dtype)
-    model_dtype = str(engine.args.get("dtype") or "auto")
-    if model_dtype != "auto":
-        return ASKED_BYTES.get(model_dtype, 2)
+    engine_dtype = str(engine.args.get("dtype") or "auto")
+    if engine_dtype != "auto":
+        return ASKED_BYTES.get(engine_dtype, 2)
     return BYTES.get(str(model.get("dtype") or model.get("torch_dtype") or "auto"), 2)
 
 

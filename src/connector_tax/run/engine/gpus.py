@@ -306,13 +306,13 @@ def _note(
             " a number); if the engine dies with `invalid literal for int()`, that is why."
         )
     by_number = any(is_number(entry) for entry in entries[: len(gpus)])
-    models = sorted({gpu.name for gpu in host_cards if not gpu.is_mig})
-    if visible is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(models) > 1:
+    card_names = sorted({gpu.name for gpu in host_cards if not gpu.is_mig})
+    if visible is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(card_names) > 1:
         return (
             f"{VISIBLE}={visible} is read in the order of the PCI bus, as nvidia-smi numbers cards:"
             f" {'; '.join(map(str, gpus))}. CUDA by itself may put the fastest card first, and this host's"
-            f" differ ({', '.join(models)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the same."
-            " If another card was meant, name it by its UUID."
+            f" differ ({', '.join(card_names)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the"
+            " same. If another card was meant, name it by its UUID."
         )
     return None
 

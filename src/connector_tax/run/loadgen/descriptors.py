@@ -140,12 +140,12 @@ def check_limit(spec: CellSpec) -> None:
     Raises:
         ConfigError: with the number that is needed.
     """
-    hard_limit = _highest(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    max_files = _highest(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     needed = files_needed(spec)
-    if needed > hard_limit:
+    if needed > max_files:
         raise ConfigError(
             f"{in_flight(spec)} requests in flight over {spec.workers or 1} load-generator worker(s) take"
-            f" {needed} open files in each, and the hard limit is {hard_limit}. Raise it (ulimit -Hn), take"
+            f" {needed} open files in each, and the hard limit is {max_files}. Raise it (ulimit -Hn), take"
             " more workers, or allow fewer in flight."
         )
 

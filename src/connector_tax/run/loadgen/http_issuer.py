@@ -234,9 +234,9 @@ class HttpIssuer(SampleIssuer):
         error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
         self._report(flight, "truncated", error, now_ns)
 
-    async def _open_spares(self, max_new: int, n_idle: int) -> None:
+    async def _open_spares(self, max_new: int, target_idle: int) -> None:
         """Open spares, counting attempts: a server that closes each at once would be asked endlessly."""
-        for _ in range(min(max_new, n_idle - len(self._idle))):
+        for _ in range(min(max_new, target_idle - len(self._idle))):
             try:
                 connection = await self._connect()
             except OSError:

@@ -371,11 +371,11 @@ def long_length(config: CampaignConfig) -> int:
 
 def not_switched_off(engine: RunningEngine) -> Finding:
     """Check that the log does not report a connector in degraded mode or on a fallback."""
-    fallback = said_in(engine.log_text().splitlines())
-    if fallback is None:
+    log_finding = said_in(engine.log_text().splitlines())
+    if log_finding is None:
         return Finding(SWITCHED_ON, True, "no word of degraded mode in the log")
-    check = SWITCHED_ON if fallback[0] == "off" else COMPILED
-    return Finding(check, False, f"the engine serves, but its log says: {fallback[1]}")
+    check = SWITCHED_ON if log_finding[0] == "off" else COMPILED
+    return Finding(check, False, f"the engine serves, but its log says: {log_finding[1]}")
 
 
 def cache_was_asked(engine: RunningEngine) -> Finding:

@@ -109,13 +109,13 @@ def _on_a_card(
 
 def _clear(
     folder: CampaignFolder,
-    own: RunFolder,
+    own_run: RunFolder,
     cards: Cards | None,
     holder: str,
     grace_s: float,
     until_s: float,
 ) -> None:
-    """End what is recorded of ``own``, on ``cards``, and of every run that nobody measures; one at a time."""
+    """End what is recorded of ``own_run``, on ``cards``, and of runs that nobody measures, one at a time."""
     card_names = set() if cards is None else set(cards.names)
     runs = {run.path: run for run in folder.runs()}
     # Clearing takes seconds, so it is waited for like a job that is about to end.
@@ -123,7 +123,7 @@ def _clear(
         for run_path in recorded_below(folder.root):
             supervisor = recorded_supervisor(run_path)
             if (
-                run_path == own.path
+                run_path == own_run.path
                 or run_path not in runs
                 or (supervisor is not None and card_names & set(supervisor.cards))
             ):
@@ -220,10 +220,13 @@ def _hold_first(
                     return
                 in_use.append(conflict)
         waited_s = time.monotonic() - begun_s
-        waited_for = "; ".join(f"{label}, in use by process {process}" for label, process, _ in in_use)
+        waited_for = "; ".join(
+            f"{label}, in use by process {current_holder}" for label, current_holder, _ in in_use
+        )
         if waited_s > wait_s:
             uses = "; ".join(
-                f"{label} is in use by process {process} (lock {path})" for label, process, path in in_use
+                f"{label} is in use by process {current_holder} (lock {path})"
+                for label, current_holder, path in in_use
             )
             raise InUse(
                 f"{uses}. Two measurements at once would measure each other; wait for it to end, or end that"

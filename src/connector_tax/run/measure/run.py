@@ -318,9 +318,10 @@ def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
     deaths = _deaths_in_finished(run, cells)
     causes = [cause for cause in deaths if cause is not None]
     if len(causes) == len(deaths) and len(causes) >= min(DEAD_CELLS, len(cells)):
-        which = f"each of the {len(causes)} cells" if len(causes) > 1 else "the one cell"
+        cells_text = f"each of the {len(causes)} cells" if len(causes) > 1 else "the one cell"
         raise ConfigurationFailed(
-            f"its engine died in {which} that it was asked for, {DEATHS_PER_CELL} times in each: {causes[-1]}"
+            f"its engine died in {cells_text} that it was asked for, {DEATHS_PER_CELL} times"
+            f" in each: {causes[-1]}"
         )
 
 
