@@ -47,11 +47,11 @@ class Limits:
     @classmethod
     def of(cls, settings: Mapping[str, Any], inflight_cap: int) -> "Limits":
         """Return the limits from ``settings`` as the engine resolved them, named as in ``DEFAULTS``."""
-        found = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
+        resolved = {name: int(settings.get(name) or default) for name, default in DEFAULTS.items()}
         return cls(
-            min(inflight_cap, found["scheduler_config.max_num_seqs"]),
-            found["cache_config.num_gpu_blocks"] * found["cache_config.block_size"],
-            found["scheduler_config.max_num_batched_tokens"],
+            min(inflight_cap, resolved["scheduler_config.max_num_seqs"]),
+            resolved["cache_config.num_gpu_blocks"] * resolved["cache_config.block_size"],
+            resolved["scheduler_config.max_num_batched_tokens"],
         )
 
     def together(self, shape: Shape) -> int:
@@ -61,16 +61,16 @@ class Limits:
 
 def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
     """Return the engine's seconds for one request's prompt and for its answer, at the fullest batch."""
-    n = limits.together(shape)
-    pieces = math.ceil(shape.input_tokens / limits.batched_tokens)
-    looked_back = limits.batched_tokens * pieces * (pieces - 1) / 2
+    n_together = limits.together(shape)
+    n_chunks = math.ceil(shape.input_tokens / limits.batched_tokens)
+    attended_tokens = limits.batched_tokens * n_chunks * (n_chunks - 1) / 2
     prompt_us = (
         costs.per_prefill_token_us * shape.input_tokens
-        + costs.per_context_token_us * looked_back
+        + costs.per_context_token_us * attended_tokens
         + costs.per_prompt_us
     )
     # A step with a prompt chunk also decodes for all others.
-    steps = max(shape.output_tokens / n, pieces)
+    steps = max(shape.output_tokens / n_together, n_chunks)
     answer_us = steps * costs.base_us + shape.output_tokens * (
         costs.per_decode_seq_us + costs.per_context_token_us * (shape.input_tokens + shape.output_tokens / 2)
     )
@@ -78,7 +78,7 @@ def busy_s(costs: Costs, limits: Limits, shape: Shape) -> tuple[float, float]:
 
 
 def rate_under_load(
-    load_per_s: float, safe_per_s: float, use: Callable[[float], float | None], most: float
+    load_per_s: float, safe_per_s: float, use: Callable[[float], float | None], max_use: float
 ) -> float | None:
     """Return a shape's rate in Phase B': ref_load, else twice Phase B's rate; None if plain holds neither.
 
@@ -86,8 +86,10 @@ def rate_under_load(
         safe_per_s: the shape's rate in Phase B.
         use: rate -> share of plain's capacity; None if unknown.
     """
-    held = (r for r in (load_per_s, 2 * safe_per_s) if (share := use(r)) is None or share <= most)
-    return next(held, None)
+    held_rates = (
+        rate for rate in (load_per_s, 2 * safe_per_s) if (share := use(rate)) is None or share <= max_use
+    )
+    return next(held_rates, None)
 
 
 def held_up_to(arrival: str) -> float:
@@ -95,14 +97,16 @@ def held_up_to(arrival: str) -> float:
     return HOLDS_BELOW_RANDOM if arrival in RANDOM_ARRIVALS else HOLDS_BELOW
 
 
-def held_fraction(uses: Mapping[str, float | None], allowed: float, most: float) -> float:
-    """Return the highest 2**-k below 1 at which plain uses at most ``allowed``, the others at most ``most``.
+def held_fraction(uses: Mapping[str, float | None], allowed: float, max_use: float) -> float:
+    """Return the highest 2**-k below 1 at which plain uses at most ``allowed``, the others ``max_use``.
 
     Args:
         uses: share of capacity at the reference rate; None if unknown, which sets no limit.
     """
-    limits = {c: allowed if c == "plain" else most for c in uses}
-    for k in range(1, SMALLEST_FRACTION):
-        if all(use is None or use / 2**k <= limits[c] for c, use in uses.items()):
-            return float(2.0**-k)
+    limits = {connector_id: allowed if connector_id == "plain" else max_use for connector_id in uses}
+    for exponent in range(1, SMALLEST_FRACTION):
+        if all(
+            use is None or use / 2**exponent <= limits[connector_id] for connector_id, use in uses.items()
+        ):
+            return float(2.0**-exponent)
     return float(2.0**-SMALLEST_FRACTION)

@@ -35,17 +35,19 @@ def add_options(parser: Any, *options: tuple[Any, ...]) -> None:
         options: (names=METAVAR, kind, help, default). The kind is a type, the choices, or bool for a switch.
             The default may be absent, [] for a repeatable option, or ... for a required one.
     """
-    for names, kind, about, *given in options:
+    for names, kind, help_text, *given_default in options:
         flags, _, metavar = names.partition("=")
-        default = given[0] if given else None
-        how: dict[str, Any] = {"type": kind, "metavar": metavar or None}
+        default = given_default[0] if given_default else None
+        keywords: dict[str, Any] = {"type": kind, "metavar": metavar or None}
         if kind is bool:
-            how, default = {"action": "store_true"}, False
+            keywords, default = {"action": "store_true"}, False
         elif isinstance(kind, tuple):
-            how = {"choices": kind}
+            keywords = {"choices": kind}
         if default == []:
-            how["action"] = "append"
-        parser.add_argument(*flags.split(), default=default, required=default is ..., help=about, **how)
+            keywords["action"] = "append"
+        parser.add_argument(
+            *flags.split(), default=default, required=default is ..., help=help_text, **keywords
+        )
 
 
 class Parser(argparse.ArgumentParser):
@@ -112,9 +114,9 @@ class Command:
         if self.brief and "--help-all" in argv:
             print(self.parser(prog, whole=True).format_help(), end="")
             return 0
-        own = list(argv)
-        behind = own[own.index("--") :] if self.hands_on and "--" in own else []
-        args = self.parser(prog).parse_args(own[: len(own) - len(behind)])
+        arguments = list(argv)
+        behind = arguments[arguments.index("--") :] if self.hands_on and "--" in arguments else []
+        args = self.parser(prog).parse_args(arguments[: len(arguments) - len(behind)])
         args.behind = behind[1:]
         return self.run(args)
 

@@ -26,7 +26,7 @@ MOST_SAID_CHARS = 300
 def said_in(lines: Iterable[str]) -> tuple[Said, str] | None:
     """Return the first finding in the log and its line; None without one."""
     for line in lines:
-        for said, words in _WORDS.items():
-            if words.search(line):
-                return said, line.strip()[:MOST_SAID_CHARS]
+        for finding, pattern in _WORDS.items():
+            if pattern.search(line):
+                return finding, line.strip()[:MOST_SAID_CHARS]
     return None

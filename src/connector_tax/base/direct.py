@@ -60,18 +60,18 @@ def whole(
     Raises:
         httpx.HTTPError: no answer, or one that does not end within ``within_s`` or ``MOST_ANSWER_BYTES``.
     """
-    found: Future[httpx.Response] = Future()
+    response: Future[httpx.Response] = Future()
 
-    def ask() -> None:
+    def fetch() -> None:
         try:
-            found.set_result(_whole(client, method, url, within_s, json))
+            response.set_result(_whole(client, method, url, within_s, json))
         except BaseException as error:  # noqa: BLE001 - a thread's outermost frame; raised where it is waited for
-            found.set_exception(error)
+            response.set_exception(error)
 
     # A thread, since httpx offers no other way to end a handshake or header that trickles in.
-    threading.Thread(target=ask, daemon=True).start()
+    threading.Thread(target=fetch, daemon=True).start()
     try:
-        return found.result(within_s)
+        return response.result(within_s)
     except TimeoutError as error:
         raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s") from error
 
@@ -79,31 +79,33 @@ def whole(
 def _whole(client: httpx.Client, method: str, url: str, within_s: float, json: object) -> httpx.Response:
     deadline_s = monotonic() + within_s
     body = bytearray()
-    with client.stream(method, url, json=json) as answer:
-        if len(codings := answer.headers.get_list("Content-Encoding", split_commas=True)) > 1:
+    with client.stream(method, url, json=json) as response:
+        if len(codings := response.headers.get_list("Content-Encoding", split_commas=True)) > 1:
             # A read of 64 KiB unpacks to at most 64 MiB, but to 64 GiB if it was compressed twice.
             raise httpx.DecodingError(f"an answer that is compressed {len(codings)} times")
-        for piece in answer.iter_bytes():
-            body += piece
+        for chunk in response.iter_bytes():
+            body += chunk
             if len(body) > MOST_ANSWER_BYTES:
                 raise httpx.ReadError(f"an answer without an end after {MOST_ANSWER_BYTES >> 20} MiB")
             if monotonic() > deadline_s:
                 raise httpx.ReadTimeout(f"an answer without an end after {within_s:g} s")
     # The body is unpacked by now. Text is read as UTF-8, since some charsets (hex, zip) raise.
     headers = [
-        (k, v)
-        for k, v in answer.headers.multi_items()
-        if k.lower() not in ("content-encoding", "content-type")
+        (name, value)
+        for name, value in response.headers.multi_items()
+        if name.lower() not in ("content-encoding", "content-type")
     ]
-    return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
+    return httpx.Response(
+        response.status_code, headers=headers, content=bytes(body), request=response.request
+    )
 
 
-def served_models(answer: httpx.Response) -> list[str] | None:
+def served_models(response: httpx.Response) -> list[str] | None:
     """Return the models in an answer to ``/v1/models``; None for any other answer."""
-    if answer.status_code != 200:
+    if response.status_code != 200:
         return None
     try:
-        cards = answer.json()["data"]
+        cards = response.json()["data"]
         return [str(card["id"]) for card in cards]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None

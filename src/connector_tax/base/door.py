@@ -137,10 +137,10 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     sys.stdout, sys.stderr = out, err
     try:
         main()
-    except SystemExit as ended:
-        if ended.code in (None, 0, 1):
+    except SystemExit as exiting:
+        if exiting.code in (None, 0, 1):
             _end_if_unsaid(out, err)
-        if ended.code in TOLD_TO_END and isinstance(sys.stderr, _Words) and sys.stderr.logs:
+        if exiting.code in TOLD_TO_END and isinstance(sys.stderr, _Words) and sys.stderr.logs:
             # Readers of the log do not see the exit code.
             print(f"interrupted; {interrupted}", file=sys.stderr)
         raise
@@ -167,21 +167,21 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
 
 def _of_a_file(error: OSError) -> str:
     """Return what the file system refused, and a remedy."""
-    where = error.filename2 or error.filename or "a file"
-    place = os.fsdecode(where) if isinstance(where, (str, bytes)) else str(where)
+    file = error.filename2 or error.filename or "a file"
+    path_text = os.fsdecode(file) if isinstance(file, (str, bytes)) else str(file)
     if error.errno in (*OF_THE_DISK, *IN_THE_WAY):
-        return str(writing_failed(Path(place), error))
+        return str(writing_failed(Path(path_text), error))
     owners = error.errno in (errno.EACCES, errno.EPERM)
     remedy = "Fix its permissions, or those of its folder" if owners else "Look whether it is there"
-    return f"{place}: {error.strerror}. {remedy}, then start again; what was finished is kept."
+    return f"{path_text}: {error.strerror}. {remedy}, then start again; what was finished is kept."
 
 
 def _end_if_unsaid(out: _Words, err: _Words) -> None:
-    for words, name, other in ((out, "standard output", err), (err, "standard error", out)):
-        if words.unsaid is not None:
-            why = words.unsaid.strerror or words.unsaid
-            other.write(
-                f"error: {name} cannot be written ({why}). What was to stand there is lost; the run itself"
-                " went on.\n"
+    for stream, stream_name, other_stream in ((out, "standard output", err), (err, "standard error", out)):
+        if stream.unsaid is not None:
+            cause = stream.unsaid.strerror or stream.unsaid
+            other_stream.write(
+                f"error: {stream_name} cannot be written ({cause}). What was to stand there is lost; the"
+                " run itself went on.\n"
             )
             sys.exit(UNSAID)

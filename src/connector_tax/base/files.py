@@ -92,10 +92,10 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
-def printable(text: str, most: int = 2000) -> str:
-    """Return ``text`` for a terminal or a page: blanks for unprintable characters, cut after ``most``."""
-    line = "".join(c if c.isprintable() else " " for c in text[:most])
-    return line if len(text) <= most else f"{line}... ({len(text)} characters)"
+def printable(text: str, max_chars: int = 2000) -> str:
+    """Return ``text`` for a terminal or a page: blanks for unprintable characters, cut at ``max_chars``."""
+    line = "".join(c if c.isprintable() else " " for c in text[:max_chars])
+    return line if len(text) <= max_chars else f"{line}... ({len(text)} characters)"
 
 
 def is_regular(path: Path) -> bool:
@@ -114,12 +114,12 @@ def open_regular(path: Path) -> BinaryIO:
         ArtifactError: it is something else, larger, or cannot be opened.
     """
     try:
-        found = path.stat()  # first, since opening a pipe would block
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()  # first, since opening a pipe would block
+        if not stat.S_ISREG(status.st_mode):
             raise ArtifactError(f"{path}: cannot be read: it is no regular file.")
-        if found.st_size > MOST_BYTES:
+        if status.st_size > MOST_BYTES:
             raise ArtifactError(
-                f"{path}: cannot be read: it has {found.st_size} bytes, at most {MOST_BYTES} are read of a"
+                f"{path}: cannot be read: it has {status.st_size} bytes, at most {MOST_BYTES} are read of a"
                 " file."
             )
         return path.open("rb")
@@ -169,11 +169,11 @@ def each_line_of(path: Path) -> Iterator[bytes]:
     Raises:
         ArtifactError: also if it holds more than ``MOST_BYTES``.
     """
-    left = MOST_BYTES
+    bytes_left = MOST_BYTES
     with open_stream(path) as handle:
-        while line := handle.readline(left + 1):
-            left -= len(line)
-            if left < 0:
+        while line := handle.readline(bytes_left + 1):
+            bytes_left -= len(line)
+            if bytes_left < 0:
                 raise ArtifactError(f"{path}: holds more than {MOST_BYTES} bytes.")
             yield line.removesuffix(b"\n")
 
@@ -188,12 +188,17 @@ def is_folder(path: Path) -> bool:
 
 def in_the_way(path: Path) -> str:
     """Return in words what lies in the place of ``path``, which the error does not tell."""
-    other = next(
-        (p for p in (*reversed(path.parents), path) if os.path.lexists(p) and not is_folder(p)), None
+    obstacle = next(
+        (
+            ancestor
+            for ancestor in (*reversed(path.parents), path)
+            if os.path.lexists(ancestor) and not is_folder(ancestor)
+        ),
+        None,
     )
-    if other is not None and other != path:
-        return f"{other} is no folder"
-    return f"a {'folder' if other is None else 'link' if other.is_symlink() else 'file'} lies there"
+    if obstacle is not None and obstacle != path:
+        return f"{obstacle} is no folder"
+    return f"a {'folder' if obstacle is None else 'link' if obstacle.is_symlink() else 'file'} lies there"
 
 
 T = TypeVar("T")
@@ -349,12 +354,12 @@ def read_json(path: Path) -> Any:
     try:
         return parse_json(read_whole(path))
     except FileNotFoundError as error:
-        why = (
+        hint = (
             ". Was it moved, or is its stage not done yet?"
             if path.parent.is_dir()
             else f": there is no folder {path.parent}."
         )
-        raise ArtifactError(f"{path}: no such file{why}") from error
+        raise ArtifactError(f"{path}: no such file{hint}") from error
     except ValueError as error:
         raise ArtifactError(f"{path}: not valid JSON ({error}). Remove it to have it made again.") from error
 
@@ -502,12 +507,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, ...]:
+def parse_lines(path: Path, parse: Callable[[Any], T], expected: str) -> tuple[T, ...]:
     """Return the parsed lines of a JSONL file that a person wrote; empty lines are skipped.
 
     Args:
         parse: raises ValueError, TypeError or LookupError for an invalid value.
-        wanted: what a line should hold, for messages.
+        expected: what a line should hold, for messages.
 
     Raises:
         ConfigError: unreadable, empty, or with an invalid line; names the line and what is wrong.
@@ -517,19 +522,19 @@ def parse_lines(path: Path, parse: Callable[[Any], T], wanted: str) -> tuple[T, 
         lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path}: cannot be read ({error}). Give a JSONL file: {wanted} per line."
+            f"{path}: cannot be read ({error}). Give a JSONL file: {expected} per line."
         ) from error
-    found = []
+    parsed = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(parse(parse_json(line.encode())))
+                parsed.append(parse(parse_json(line.encode())))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
-                what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-                raise ConfigError(f"{path}: line {number}: {what}") from error
-    if not found:
-        raise ConfigError(f"{path}: holds nothing; {wanted} per line is wanted.")
-    return tuple(found)
+                fault = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+                raise ConfigError(f"{path}: line {number}: {fault}") from error
+    if not parsed:
+        raise ConfigError(f"{path}: holds nothing; {expected} per line is wanted.")
+    return tuple(parsed)
 
 
 # JSON to a document's type. Errors quote msgspec and name the file, the place and a remedy.
@@ -563,12 +568,12 @@ def document_of(value: Any, kind: type[D], where: str) -> D:
     Raises:
         ArtifactError: as ``read_document``.
     """
-    known = _versions(kind)
+    known_versions = _versions(kind)
     # Without a number it is version 1.
-    if known and isinstance(value, dict) and value.get("schema", 1) not in known:
+    if known_versions and isinstance(value, dict) and value.get("schema", 1) not in known_versions:
         raise ArtifactError(
             f"{where}: schema {value.get('schema')!r}, and this version of connector-tax reads"
-            f" {' and '.join(map(str, known))}. Use the version that wrote it. {kind.REMEDY}"
+            f" {' and '.join(map(str, known_versions))}. Use the version that wrote it. {kind.REMEDY}"
         )
     try:
         return msgspec.convert(value, kind)

@@ -17,7 +17,7 @@ NAME = PACKAGE.name
 # In a checkout; a wheel has the files that setup.py puts into the package.
 IN_CHECKOUT = (PACKAGE.parents[1] / "Snakefile").is_file()
 PROJECT = PACKAGE.parents[1] if IN_CHECKOUT else PACKAGE / "project"
-_OURS = re.compile(rf"{NAME}(\.\w+)*")
+_OUR_MODULE = re.compile(rf"{NAME}(\.\w+)*")
 _IMPORT = re.compile(
     rf"^[ \t]*(?:from ({NAME}\b[\w.]*) import (\([^)]*\)|.*)|import ({NAME}\b[\w.]*))", re.MULTILINE
 )
@@ -35,15 +35,15 @@ def closure(*entries: str | Path) -> list[Path]:
     Raises:
         FileNotFoundError: an entry is neither.
     """
-    waiting = [file for entry in entries for file in _entry(entry)]
-    found: set[Path] = set()
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
+    to_visit = [file for entry in entries for file in _entry(entry)]
+    files: set[Path] = set()
+    while to_visit:
+        path = to_visit.pop()
+        if path not in files:
+            files.add(path)
             if path.suffix == ".py":
-                waiting += _needed(path)
-    return sorted(found)
+                to_visit += _needed(path)
+    return sorted(files)
 
 
 def sha256_of_code(files: Iterable[Path]) -> str:
@@ -55,11 +55,11 @@ def sha256_of_code(files: Iterable[Path]) -> str:
 
 
 def _entry(entry: str | Path) -> Iterator[Path]:
-    if _OURS.fullmatch(str(entry)):
-        found = list(_module(str(entry)))
-        if not found:
+    if _OUR_MODULE.fullmatch(str(entry)):
+        files = list(_module(str(entry)))
+        if not files:
             raise FileNotFoundError(f"{entry}: there is no such module of ours")
-        yield from found
+        yield from files
     else:
         path = PROJECT / entry
         if not path.is_file():
@@ -73,19 +73,19 @@ def _entry(entry: str | Path) -> Iterator[Path]:
 def _needed(path: Path) -> tuple[Path, ...]:
     """Return what one Python file imports, starts or reads, one step deep."""
     source = path.read_text(encoding="utf-8")
-    found: set[Path] = set()
+    files: set[Path] = set()
     for name in (*_imported(source), *_MODULE_NAMED.findall(source)):
-        found.update(_module(name))
-    found.update(p for p in _data_beside(path.parent) if f'"{p.name}"' in source)
+        files.update(_module(name))
+    files.update(p for p in _data_beside(path.parent) if f'"{p.name}"' in source)
     for parts in _PROJECT_PATH.findall(source):
-        found.update(_files_at(PROJECT.joinpath(*re.findall(r'"([^"]+)"', parts))))
-    return tuple(found)
+        files.update(_files_at(PROJECT.joinpath(*re.findall(r'"([^"]+)"', parts))))
+    return tuple(files)
 
 
 def _imported(source: str) -> Iterator[str]:
     """Yield our modules, and names in them, that a file imports; a parser would take ten times as long."""
-    for module, names, whole in _IMPORT.findall(_COMMENT.sub("", source)):
-        yield module or whole
+    for module, names, plain_import in _IMPORT.findall(_COMMENT.sub("", source)):
+        yield module or plain_import
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
 
 
@@ -95,11 +95,11 @@ def _module(name: str) -> tuple[Path, ...]:
     parts = name.split(".")
     if parts[0] != NAME:
         return ()
-    here = PACKAGE.parent.joinpath(*parts)
-    own = [here.with_suffix(".py"), here / "__init__.py", here / "__main__.py"]
+    stem = PACKAGE.parent.joinpath(*parts)
+    candidates = [stem.with_suffix(".py"), stem / "__init__.py", stem / "__main__.py"]
     packages = [PACKAGE.parent.joinpath(*parts[:n], "__init__.py") for n in range(1, len(parts))]
-    found = [path for path in own if path.is_file()]
-    return tuple([*(p for p in packages if p.is_file()), *found] if found else ())
+    existing = [path for path in candidates if path.is_file()]
+    return tuple([*(p for p in packages if p.is_file()), *existing] if existing else ())
 
 
 @cache
@@ -107,7 +107,7 @@ def _data_beside(folder: Path) -> tuple[Path, ...]:
     return tuple(p for p in folder.iterdir() if p.is_file() and p.suffix not in (".py", ".pyc"))
 
 
-def _files_at(there: Path) -> list[Path]:
-    if there.is_dir():
-        return [p for p in there.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    return [there] if there.is_file() else []
+def _files_at(path: Path) -> list[Path]:
+    if path.is_dir():
+        return [p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    return [path] if path.is_file() else []

@@ -48,73 +48,84 @@ def marks_of(folder: Path) -> dict[Path, Mark]:
     return {log: mark for log in folder.glob("*.log") if (mark := _mark(log)) is not None}
 
 
-def last_words(folder: Path, before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
+def last_words(folder: Path, marks_before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
     """Return per log in ``folder`` why its job ended: the message with the log's name, and its further lines.
 
     Args:
-        before: marks of the logs when the start began.
+        marks_before: marks of the logs when the start began.
     """
-    found: dict[Path, list[str]] = {}
+    messages_by_log: dict[Path, list[str]] = {}
     for log in sorted(folder.glob("*.log")):
-        now = _mark(log)
-        if now is None or now == before.get(log):
+        mark = _mark(log)
+        if mark is None or mark == marks_before.get(log):
             continue
         try:
-            lines = lines_of(_since(log, now.size, before.get(log)))
+            lines = lines_of(_since(log, mark.size, marks_before.get(log)))
         except (OSError, ConnectorTaxError) as error:
             lines = [f"error: it cannot be read ({error})"]
-        said: list[str] = []
+        messages: list[str] = []
         goes_on = False
         for line in lines:
             if line.startswith(LAST_WORDS):
-                said.append(f"{printable(line)} ({log})")
+                messages.append(f"{printable(line)} ({log})")
                 goes_on = True
             elif _NO_PART.match(line):
                 goes_on = False
             elif goes_on:
-                said.append(f"  {printable(line)}")
-        if said:
-            found[log] = said
-    return found
+                messages.append(f"  {printable(line)}")
+        if messages:
+            messages_by_log[log] = messages
+    return messages_by_log
 
 
 def without_a_word(
-    failed: Iterable[Any], said: Collection[Path], before: Mapping[Path, Mark], told: str
+    failed: Iterable[Any], said: Collection[Path], marks_before: Mapping[Path, Mark], snakemake_output: str
 ) -> dict[Path, list[str]]:
     """Return how jobs ended whose logs do not say it, as after a kill; a group counts as one job.
 
     Args:
         failed: Snakemake's jobs and groups; a failed group's other members never began.
         said: logs that say why their job ended.
-        before: as above.
-        told: Snakemake's output, which names command and exit code of jobs that it ran itself.
+        marks_before: as above.
+        snakemake_output: text, which names command and exit code of jobs that it ran itself.
     """
-    found: dict[Path, list[str]] = {}
+    ending_by_log: dict[Path, list[str]] = {}
     for job in failed:
         members = list(getattr(job, "jobs", (job,)))
         logs = sorted(Path(log) for member in members for log in member.log)
-        if not logs or any(log in said for log in logs) or any(_finished(m, told) for m in members):
+        if (
+            not logs
+            or any(log in said for log in logs)
+            or any(_finished(m, snakemake_output) for m in members)
+        ):
             continue
-        marks = {log: mark for log in logs if (mark := _mark(log)) is not None and mark != before.get(log)}
+        marks = {
+            log: mark for log in logs if (mark := _mark(log)) is not None and mark != marks_before.get(log)
+        }
         log = max(marks, key=lambda one: marks[one].changed_ns, default=logs[0])
-        found[log] = [f"{_ending(log, told, begun=bool(marks))} ({log})"]
-    return dict(sorted(found.items()))
+        ending_by_log[log] = [f"{_ending(log, snakemake_output, begun=bool(marks))} ({log})"]
+    return dict(sorted(ending_by_log.items()))
 
 
-def _finished(job: Any, told: str) -> bool:
+def _finished(job: Any, snakemake_output: str) -> bool:
     """Return whether the job succeeded, but Snakemake reports a missing file."""
-    return re.search(rf"^Job {job.jobid} .*completed successfully, but", told, re.MULTILINE) is not None
+    return (
+        re.search(rf"^Job {job.jobid} .*completed successfully, but", snakemake_output, re.MULTILINE)
+        is not None
+    )
 
 
-def _ending(log: Path, told: str, *, begun: bool) -> str:
+def _ending(log: Path, snakemake_output: str, *, begun: bool) -> str:
     command = re.escape(shlex.quote(str(log)))
-    ended = re.search(rf"{command}' (?:died with <Signals\.(\w+)|returned non-zero exit status (\d+))", told)
-    if ended is None:
+    match = re.search(
+        rf"{command}' (?:died with <Signals\.(\w+)|returned non-zero exit status (\d+))", snakemake_output
+    )
+    if match is None:
         return (
             "ended without a word, as what is killed does" if begun else "ended before it wrote into its log"
         )
-    name = ended[1] or _signal_of(int(ended[2]))
-    return f"{KILLED}{name}" if name else f"ended with exit code {ended[2]}"
+    signal_name = match[1] or _signal_of(int(match[2]))
+    return f"{KILLED}{signal_name}" if signal_name else f"ended with exit code {match[2]}"
 
 
 def _signal_of(code: int) -> str:
@@ -128,23 +139,23 @@ def _signal_of(code: int) -> str:
 def _mark(log: Path) -> Mark | None:
     """Return a log's mark; None if it does not exist, as behind a dangling link."""
     try:
-        found = log.stat()
+        status = log.stat()
     except OSError:
         return None
     try:
-        end = _bytes(log, max(0, found.st_size - _END_BYTES), found.st_size)
+        tail = _bytes(log, max(0, status.st_size - _END_BYTES), status.st_size)
     except (OSError, ConnectorTaxError):
-        end = None
-    return Mark(found.st_mtime_ns, found.st_size, end)
+        tail = None
+    return Mark(status.st_mtime_ns, status.st_size, tail)
 
 
-def _since(log: Path, size: int, before: Mark | None) -> bytes:
-    """Return what was written since ``before``, or all if written anew; at most the last ``_MOST_BYTES``."""
-    begin = 0
-    if before is not None and before.end is not None and before.size < size:
-        continued = _bytes(log, before.size - len(before.end), before.size) == before.end
-        begin = before.size if continued else 0
-    return _bytes(log, max(begin, size - _MOST_BYTES), size)
+def _since(log: Path, size: int, mark_before: Mark | None) -> bytes:
+    """Return what was written since ``mark_before``, or a whole new log; at most the last ``_MOST_BYTES``."""
+    start = 0
+    if mark_before is not None and mark_before.end is not None and mark_before.size < size:
+        continued = _bytes(log, mark_before.size - len(mark_before.end), mark_before.size) == mark_before.end
+        start = mark_before.size if continued else 0
+    return _bytes(log, max(start, size - _MOST_BYTES), size)
 
 
 def _bytes(log: Path, begin: int, end: int) -> bytes:

@@ -22,9 +22,9 @@ def cache_folder() -> Path:
     A user without a home (HOME unset and no passwd entry, as in a container with a numeric user) has it under
     TMPDIR.
     """
-    given = os.environ.get("CONNECTOR_TAX_CACHE")
-    if given:
-        return Path(given)
+    configured = os.environ.get("CONNECTOR_TAX_CACHE")
+    if configured:
+        return Path(configured)
     try:
         return Path.home() / ".cache" / "connector-tax"
     except RuntimeError:

@@ -62,9 +62,9 @@ _FORMATS = {
 _PARTS = re.compile(r"://[^\s/?#@:]*:([^\s/?#@]+)@|^(?:Bearer|Basic) (\S+)$", re.IGNORECASE)
 # Minimum lengths, since shorter values occur in any text: words only, other values, digits mixed with
 # letters.
-_LEAST_WORDS, _LEAST, _LEAST_MIXED = 16, 8, 6
+_MIN_CHARS_WORDS, _MIN_CHARS, _MIN_CHARS_MIXED = 16, 8, 6
 # Random values of this length are masked within longer words, too.
-_LEAST_WITHIN = 12
+_MIN_CHARS_WITHIN = 12
 
 
 @lru_cache(maxsize=4096)
@@ -78,7 +78,7 @@ def is_secret_name(name: str) -> bool:
 
 def format_in(text: str) -> str | None:
     """Return which known secret format ``text`` contains, if any."""
-    return next((what for what, pattern in _FORMATS.items() if re.search(pattern, text)), None)
+    return next((format_name for format_name, pattern in _FORMATS.items() if re.search(pattern, text)), None)
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -91,9 +91,9 @@ def know_references(config: Any) -> None:
     Unset variables do not count: a config may be read where its engine cannot run, and another config may set
     the variable to a path.
     """
-    known = os.environ.get(REFERRED_VARIABLE, "").split()
+    known_names = os.environ.get(REFERRED_VARIABLE, "").split()
     referred = {name for name in REFERENCE.findall(json.dumps(config)) if name in os.environ}
-    if names := {*referred, *known} - {"STORE"}:
+    if names := {*referred, *known_names} - {"STORE"}:
         os.environ[REFERRED_VARIABLE] = " ".join(sorted(names))
 
 
@@ -101,7 +101,7 @@ def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     """Return the secrets in an environment, and secret parts of them such as a URL's password."""
     referred = environment.get(REFERRED_VARIABLE, "").split()
     values = {value for name, value in environment.items() if name in referred or is_secret(name, value)}
-    parts = {part for value in values for found in _PARTS.finditer(value) for part in found.groups() if part}
+    parts = {part for value in values for match in _PARTS.finditer(value) for part in match.groups() if part}
     # A token inside a longer value counts by itself.
     parts |= {m[0] for v in values for p in _FORMATS.values() for m in re.finditer(p, v) if m[0][0] != "-"}
     return frozenset(values | parts)
@@ -109,7 +109,7 @@ def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
 
 def without(text: str, secrets: frozenset[str]) -> str:
     """Return ``text`` without ``secrets``, also as JSON, Python or a URL escapes them, or line by line."""
-    pattern = _any_of(secrets)
+    pattern = _pattern_of(secrets)
     return pattern.sub(MASKED, text) if pattern is not None else text
 
 
@@ -123,7 +123,7 @@ def masked_values(value: Any) -> Any:
 
     Keys and numbers stay: a password may equal a connector's id or a byte count.
     """
-    pattern = _any_of(_secrets_here())
+    pattern = _pattern_of(_secrets_here())
     return value if pattern is None else _masked_values(value, pattern)
 
 
@@ -150,18 +150,19 @@ def _secrets_of_items(items: tuple[tuple[str, str], ...]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def _any_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    forms = sorted(
-        {form for secret in secrets for form in _forms(secret.strip())}, key=lambda f: (-len(f), f)
+def _pattern_of(secrets: frozenset[str]) -> re.Pattern[str] | None:
+    spellings = sorted(
+        {spelling for secret in secrets for spelling in _spellings(secret.strip())},
+        key=lambda f: (-len(f), f),
     )
-    return re.compile("|".join(map(_whole, forms))) if forms else None
+    return re.compile("|".join(map(_word_pattern, spellings))) if spellings else None
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _spellings(secret: str) -> Iterator[str]:
     """Yield how texts spell ``secret``; nothing if it is too short to differ from words and numbers."""
     is_words = re.fullmatch(r"[A-Za-z]+(?:[_-][A-Za-z]+)*", secret)
-    least = _LEAST_WORDS if is_words else _LEAST_MIXED if _is_mixed(secret) else _LEAST
-    if len(secret) >= least and not REFERENCE.fullmatch(secret):
+    min_chars = _MIN_CHARS_WORDS if is_words else _MIN_CHARS_MIXED if _is_mixed(secret) else _MIN_CHARS
+    if len(secret) >= min_chars and not REFERENCE.fullmatch(secret):
         as_json = (json.dumps(secret, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
         yield from (secret, *as_json, repr(secret)[1:-1], quote(secret, safe="", errors="replace"))
         if "\n" in secret:
@@ -174,11 +175,11 @@ def _is_mixed(text: str) -> bool:
     return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
-def _whole(form: str) -> str:
-    """Return a pattern of ``form``, a whole word unless long and random; ``\\n`` or ``%3A`` may precede."""
-    pattern = re.escape(form)
-    if len(form) >= _LEAST_WITHIN and _is_mixed(form):
+def _word_pattern(spelling: str) -> str:
+    """Return a pattern of ``spelling``, a whole word unless long and random; ``\\n``, ``%3A`` may precede."""
+    pattern = re.escape(spelling)
+    if len(spelling) >= _MIN_CHARS_WITHIN and _is_mixed(spelling):
         return pattern
-    if form[0].isalnum():
+    if spelling[0].isalnum():
         pattern = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))" + pattern
-    return pattern + (r"(?![A-Za-z0-9_])" if form[-1].isalnum() else "")
+    return pattern + (r"(?![A-Za-z0-9_])" if spelling[-1].isalnum() else "")

@@ -20,9 +20,9 @@ now_ns = time.monotonic_ns
 
 def asleep_ns() -> int:
     """Return the time suspended since boot: CLOCK_BOOTTIME counts it, CLOCK_MONOTONIC does not."""
-    before = time.monotonic_ns()
-    booted = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return booted - (before + time.monotonic_ns()) // 2
+    before_ns = time.monotonic_ns()
+    booted_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return booted_ns - (before_ns + time.monotonic_ns()) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ def read_clock_pair() -> ClockPair:
     """
     best: tuple[int, ClockPair] | None = None
     for _ in range(5):
-        before = time.monotonic_ns()
-        utc = time.time_ns()
-        after = time.monotonic_ns()
-        if best is None or after - before < best[0]:
-            best = (after - before, ClockPair((before + after) // 2, utc))
+        before_ns = time.monotonic_ns()
+        utc_ns = time.time_ns()
+        after_ns = time.monotonic_ns()
+        if best is None or after_ns - before_ns < best[0]:
+            best = (after_ns - before_ns, ClockPair((before_ns + after_ns) // 2, utc_ns))
     assert best is not None
     return best[1]
 

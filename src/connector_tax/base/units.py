@@ -9,9 +9,9 @@ NS_PER_MS = 1_000_000
 MOST_NS = 2**62
 
 
-def how_many(number: int, of: str) -> str:
+def how_many(number: int, noun: str) -> str:
     """Return ``1 problem``, ``8 problems``."""
-    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def s_to_ns(seconds: float) -> int:

@@ -90,8 +90,8 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
     Raises:
         AnalysisError: too few step records, or nothing to check the model against.
     """
-    usable, parts = steps_of(cells, resolved)
-    table = np.concatenate(parts)
+    usable, tables = steps_of(cells, resolved)
+    table = np.concatenate(tables)
     lengths = sorted({c.spec.input_tokens for c in usable})
     if len(lengths) == 1:
         # With one prompt length, the cost per prompt and the cost of its tokens cannot be separated.
@@ -104,7 +104,7 @@ def calibrate(cells: Sequence[CellData], resolved: Resolved, seed: int) -> Calib
         block_size=resolved.block_size or BLOCK_SIZE,
     )
     inside = FittedEngine(costs, per_prompt, 0.0, resolved.batched_tokens)
-    lacking_ms = [found for c in usable if (found := _missing_ttft_ms(inside, c, seed)) is not None]
+    lacking_ms = [missing_ms for c in usable if (missing_ms := _missing_ttft_ms(inside, c, seed)) is not None]
     if not lacking_ms:
         raise AnalysisError("in every valid cell half of the requests did not finish.")
     engine = replace(inside, outside_s=max(0.0, float(np.median(lacking_ms))) / 1e3)
@@ -124,21 +124,21 @@ def fit_costs(features: Floats, duration_us: Floats) -> tuple[EngineCosts, Conne
     Returns:
         The engine's costs, which include the connector's; only the cost per prompt is in the second value.
     """
-    found = fit_step_costs(features, duration_us)
+    step_costs = fit_step_costs(features, duration_us)
     costs = EngineCosts(
-        base_us=found.base_us,
-        per_prefill_token_us=found.per_prefill_token_us,
-        per_decode_seq_us=found.per_decode_seq_us,
-        per_context_token_us=found.per_context_token_us,
+        base_us=step_costs.base_us,
+        per_prefill_token_us=step_costs.per_prefill_token_us,
+        per_decode_seq_us=step_costs.per_decode_seq_us,
+        per_context_token_us=step_costs.per_context_token_us,
         schedule_us=0.0,
         update_us=0.0,
-        jitter_cv=float(np.sqrt(np.expm1(found.scatter**2))),
+        jitter_cv=float(np.sqrt(np.expm1(step_costs.scatter**2))),
         launch_cv=0.0,
         max_num_seqs=MAX_NUM_SEQS,
         kv_blocks=KV_BLOCKS,
         block_size=BLOCK_SIZE,
     )
-    return costs, ConnectorCosts(per_request_us=found.per_prompt_us)
+    return costs, ConnectorCosts(per_request_us=step_costs.per_prompt_us)
 
 
 def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:
@@ -147,11 +147,11 @@ def _modelled(engine: FittedEngine, cell: CellData, seed: int) -> Day:
     pattern = Pattern(cell.cell_id, spec.input_tokens, spec.output_tokens, spec.rate_per_s, float("inf"))
     schedule = Schedule(spec.arrival, spec.rate_per_s, spec.seed, shape=spec.gamma_shape)
     begin_ns, end_ns = (t - cell.window.t0_ns for t in (cell.window.window_start_ns, cell.window.t_stop_ns))
-    due, k = [], 0
-    while (at_ns := schedule[k]) < end_ns:
-        due.append((at_ns, pattern))
-        k += 1
-    return engine.alone(due, begin_s=begin_ns / NS_PER_S, end_s=end_ns / NS_PER_S, seed=seed)
+    arrivals, index = [], 0
+    while (at_ns := schedule[index]) < end_ns:
+        arrivals.append((at_ns, pattern))
+        index += 1
+    return engine.alone(arrivals, begin_s=begin_ns / NS_PER_S, end_s=end_ns / NS_PER_S, seed=seed)
 
 
 def _ttft_ms(day: Day) -> list[float]:
@@ -175,9 +175,9 @@ def _checks(engine: FittedEngine, cell: CellData, seed: int) -> list[Check]:
         ],
     }
     measured = latencies_ms(in_window(cell.requests, cell.window))
-    found = []
+    checks = []
     for metric, name in (("ttft_p90", "ttft_ms"), ("tpot_p90", "tpot_ms")):
-        own, other = percentile(measured[name], 90), percentile(modelled[metric], 90)
-        if own and other:
-            found.append(Check(cell.phase, cell.cell_id, metric, own, other))
-    return found
+        measured_p90, modelled_p90 = percentile(measured[name], 90), percentile(modelled[metric], 90)
+        if measured_p90 and modelled_p90:
+            checks.append(Check(cell.phase, cell.cell_id, metric, measured_p90, modelled_p90))
+    return checks

@@ -62,10 +62,10 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
         ConfigError: the campaign cannot provide what the study asks for.
         AnalysisError: plain cannot be modelled or cannot keep an SLO, so there is no baseline.
     """
-    if given := [p.name for p in study.patterns if p.profile is not None]:
+    if with_profiles := [p.name for p in study.patterns if p.profile is not None]:
         raise ConfigError(
-            f"pattern {given[0]!r} has a profile of its own, but a campaign is given, from which profiles are"
-            " found. Take the profile out, or leave the campaign out."
+            f"pattern {with_profiles[0]!r} has a profile of its own, but a campaign is given, from which"
+            " profiles are found. Take the profile out, or leave the campaign out."
         )
     data = read_campaign(root)
     _check_lengths(data, study)
@@ -74,33 +74,33 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
         cells.setdefault(cell.config, []).append(cell)
     calibrations: dict[str, Calibration] = {}
     left_out: dict[str, str] = {}
-    order = [PLAIN, *(i for i in data.config.connector_ids if i != PLAIN)]
+    order = [PLAIN, *(connector_id for connector_id in data.config.connector_ids if connector_id != PLAIN)]
     for config in (c for c in order if c in cells):
         try:
-            found = calibrate(cells[config], resolved_of(data, config), study.seed)
+            calibration = calibrate(cells[config], resolved_of(data, config), study.seed)
         except AnalysisError as error:
             left_out[config] = str(error)
             continue
-        calibrations[config] = found
+        calibrations[config] = calibration
         if too_long := [
-            p.name for p in study.patterns if not found.engine.fits(p.input_tokens, p.output_tokens)
+            p.name for p in study.patterns if not calibration.engine.fits(p.input_tokens, p.output_tokens)
         ]:
             left_out[config] = f"its KV memory is too small for one request of {', '.join(too_long)}"
-        elif found.typical_error > BELIEVABLE:
+        elif calibration.typical_error > BELIEVABLE:
             left_out[config] = (
-                f"its model misses the measured latencies by {found.typical_error:.0%} at the median; up to "
-                f"{BELIEVABLE:.0%} is taken for a likeness"
+                f"its model misses the measured latencies by {calibration.typical_error:.0%} at the median;"
+                f" up to {BELIEVABLE:.0%} is taken for a likeness"
             )
-    believable = {c: found.engine for c, found in calibrations.items() if c not in left_out}
+    believable = {c: calibration.engine for c, calibration in calibrations.items() if c not in left_out}
     if PLAIN not in believable:
         reason = left_out.get(PLAIN, "it has no cells")
         raise AnalysisError(f"{root}: plain cannot be put into a fleet: {reason}")
     patterns = slos(study, believable[PLAIN])
     profiles = profiles_of(believable, patterns, study, each)
-    for config, own in profiles.items():
-        if missing := [name for name, days in own.items() if not days]:
+    for config, days_by_pattern in profiles.items():
+        if unprofiled := [name for name, days in days_by_pattern.items() if not days]:
             left_out[config] = (
-                f"cannot keep the SLO of {', '.join(missing)} at any rate, so it has no profile"
+                f"cannot keep the SLO of {', '.join(unprofiled)} at any rate, so it has no profile"
             )
     if PLAIN in left_out:
         raise AnalysisError(f"plain {left_out[PLAIN]}. Give a larger slo_s, or slo_factor.")
@@ -121,12 +121,12 @@ def members_of(root: Path, study: Study, each: Each) -> Measured:
 
 
 def _check_lengths(data: CampaignData, study: Study) -> None:
-    limit = token_count(data.config.engine.args.get("max_model_len"))
+    max_model_len = token_count(data.config.engine.args.get("max_model_len"))
     for pattern in study.patterns:
-        if limit is not None and pattern.input_tokens + pattern.output_tokens > limit:
+        if max_model_len is not None and pattern.input_tokens + pattern.output_tokens > max_model_len:
             raise ConfigError(
                 f"pattern {pattern.name!r} has {pattern.input_tokens} + {pattern.output_tokens} tokens, the"
-                f" campaign's engine takes {limit} (max_model_len). Shorten it."
+                f" campaign's engine takes {max_model_len} (max_model_len). Shorten it."
             )
 
 
@@ -135,10 +135,12 @@ def _notes(study: Study, patterns: Sequence[Pattern], plain: Calibration, modell
     if modelled:
         notes.append("measured on the embedded engine: its taxes are made up")
     low, high = plain.input_lengths[0], plain.input_lengths[-1]
-    beyond = [f"{p.name} ({p.input_tokens})" for p in patterns if not low <= p.input_tokens <= high]
-    if beyond:
-        measured = f"{low}" if low == high else f"{low} to {high}"
-        notes.append(f"beyond the prompts that were measured ({measured} tokens): {', '.join(beyond)}")
+    extrapolated = [f"{p.name} ({p.input_tokens})" for p in patterns if not low <= p.input_tokens <= high]
+    if extrapolated:
+        measured_range = f"{low}" if low == high else f"{low} to {high}"
+        notes.append(
+            f"beyond the prompts that were measured ({measured_range} tokens): {', '.join(extrapolated)}"
+        )
     if (wanted_s := 5 * max(p.slo_s for p in patterns)) > study.duration_s:
         notes.append(
             f"duration_s {study.duration_s:g} is shorter than five times the longest SLO ({wanted_s:.3g} s):"
@@ -154,7 +156,8 @@ def _beyond(
     return [
         f"{config}: {capacity:.0f} {name} requests in flight at its profile, at most"
         f" {calibrations[config].most_together} decoded together when it was measured; extrapolated"
-        for config, own in profiles.items()
-        for name, days in own.items()
-        if days and (capacity := max(d.capacity for d in days)) > calibrations[config].most_together
+        for config, days_by_pattern in profiles.items()
+        for name, days in days_by_pattern.items()
+        if days
+        and (capacity := max(profile.capacity for profile in days)) > calibrations[config].most_together
     ]

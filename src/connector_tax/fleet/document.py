@@ -32,7 +32,7 @@ def document(
     source: Source,
     patterns: Sequence[Pattern],
     profiles: Mapping[str, Mapping[str, Sequence[Profile]]],
-    found: Sequence[Found],
+    outcomes: Sequence[Found],
 ) -> Fleet:
     return Fleet(
         campaign=source.campaign,
@@ -46,11 +46,11 @@ def document(
         notes=source.notes,
         profiles=tuple(
             _profile(config, name, days, profiles.get(PLAIN, {}).get(name, ()), study.confidence)
-            for config, own in profiles.items()
-            for name, days in own.items()
+            for config, days_by_pattern in profiles.items()
+            for name, days in days_by_pattern.items()
         ),
-        fleets=tuple(_fleet(f, study.confidence) for f in found),
-        taxes=tuple(taxes(found, study.confidence)),
+        fleets=tuple(_fleet(outcome, study.confidence) for outcome in outcomes),
+        taxes=tuple(taxes(outcomes, study.confidence)),
     )
 
 
@@ -94,8 +94,8 @@ def _text(mean: Mean | None, scale: float = 1.0) -> str:
     return f"{mean.point * scale:.3g}{ends}"
 
 
-def _engine(config: str, found: Calibration) -> EngineRow:
-    costs = found.engine.costs
+def _engine(config: str, calibration: Calibration) -> EngineRow:
+    costs = calibration.engine.costs
     return EngineRow(
         config,
         base_us=costs.base_us,
@@ -103,13 +103,13 @@ def _engine(config: str, found: Calibration) -> EngineRow:
         per_decode_seq_us=costs.per_decode_seq_us,
         per_context_token_us=costs.per_context_token_us,
         jitter_cv=costs.jitter_cv,
-        per_prompt_us=found.engine.per_prompt.per_request_us,
-        outside_s=found.engine.outside_s,
-        steps=found.steps,
-        input_lengths=found.input_lengths,
-        most_together=found.most_together,
-        typical_error=found.typical_error,
-        checks=found.checks,
+        per_prompt_us=calibration.engine.per_prompt.per_request_us,
+        outside_s=calibration.engine.outside_s,
+        steps=calibration.steps,
+        input_lengths=calibration.input_lengths,
+        most_together=calibration.most_together,
+        typical_error=calibration.typical_error,
+        checks=calibration.checks,
     )
 
 
@@ -118,25 +118,25 @@ def _profile(
 ) -> ProfileRow:
     tax = None
     if days and plain and config != PLAIN:
-        tax = ratio_less_one([d.rate_per_s for d in days], [d.rate_per_s for d in plain], confidence)
+        tax = ratio_less_one([day.rate_per_s for day in days], [day.rate_per_s for day in plain], confidence)
     return ProfileRow(
         config,
         pattern,
-        rate_per_s=mean_of([d.rate_per_s for d in days], confidence),
-        e2e_s=mean_of([d.e2e_s for d in days], confidence),
-        capacity=mean_of([d.capacity for d in days], confidence),
+        rate_per_s=mean_of([day.rate_per_s for day in days], confidence),
+        e2e_s=mean_of([day.e2e_s for day in days], confidence),
+        capacity=mean_of([day.capacity for day in days], confidence),
         rate_tax=tax,
     )
 
 
-def _fleet(found: Found, confidence: float) -> FleetRow:
+def _fleet(outcome: Found, confidence: float) -> FleetRow:
     return FleetRow(
-        found.config,
-        *found.setting.flat,
-        keeps_up=found.kept_up,
-        metrics={m: found.mean(m, confidence) for m in METRICS},
+        outcome.config,
+        *outcome.setting.flat,
+        keeps_up=outcome.kept_up,
+        metrics={metric: outcome.mean(metric, confidence) for metric in METRICS},
         violations_by_pattern={
             name: mean_of_shares(days["violations"], days["requests"], confidence)
-            for name, days in found.by_pattern.items()
+            for name, days in outcome.by_pattern.items()
         },
     )

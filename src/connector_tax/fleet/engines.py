@@ -56,8 +56,8 @@ class FittedEngine:
         )
 
     def alone(self, due: Due, *, begin_s: float, end_s: float, seed: int) -> Day:
-        whole = {pattern.name: Profile(1.0, 1.0) for _, pattern in due}
-        instance = self.instance(whole, derive_seed(seed, "alone"))
+        profiles = {pattern.name: Profile(1.0, 1.0) for _, pattern in due}
+        instance = self.instance(profiles, derive_seed(seed, "alone"))
         return simulate(due, [instance], ALONE, begin_s=begin_s, end_s=end_s, seed=seed)
 
     def idle(self, pattern: Pattern, seed: int) -> dict[str, float]:
@@ -80,33 +80,36 @@ def find_profile(engine: FittedEngine, pattern: Pattern, allowed: float, seed: i
         AnalysisError: no rate is too high.
     """
 
-    def at(rate_per_s: float) -> dict[str, float] | None:
+    def figures_at(rate_per_s: float) -> dict[str, float] | None:
         span_s = max(REQUESTS / rate_per_s, SLOS_OF_A_WINDOW * pattern.slo_s)
         begin_s = 0.2 * span_s
         due = arrivals([replace(pattern, rate_per_s=rate_per_s)], begin_s + span_s, seed)
         day = engine.alone(due, begin_s=begin_s, end_s=begin_s + span_s, seed=seed)
-        found = figures_of(day, span_s)
-        return found if found["kept_up"] >= KEPT_UP and found["violations"] <= allowed else None
+        figures = figures_of(day, span_s)
+        return figures if figures["kept_up"] >= KEPT_UP and figures["violations"] <= allowed else None
 
     idle = engine.idle(pattern, seed)
     if idle["violations"] > allowed:
         return None
     # At the lowest of these rates one request in 20,000 overlaps another.
-    starts = (0.05 / idle["e2e_mean_s"] / 4**k for k in range(6))
-    low, found = next(((rate, f) for rate in starts if (f := at(rate)) is not None), (0.0, None))
-    if found is None:
+    starts = (0.05 / idle["e2e_mean_s"] / 4**exponent for exponent in range(6))
+    low, figures = next(
+        ((rate, start_figures) for rate in starts if (start_figures := figures_at(rate)) is not None),
+        (0.0, None),
+    )
+    if figures is None:
         return None
     high = 2 * low
-    while (next_found := at(high)) is not None:
-        low, high, found = high, 2 * high, next_found
+    while (next_figures := figures_at(high)) is not None:
+        low, high, figures = high, 2 * high, next_figures
         if high > MOST_PER_S:
             raise AnalysisError(
                 f"{pattern.name}: no rate up to {MOST_PER_S:g} per second is too much for this engine."
             )
     while high / low > 1 + WITHIN:
         middle = math.sqrt(low * high)
-        if (next_found := at(middle)) is not None:
-            low, found = middle, next_found
+        if (next_figures := figures_at(middle)) is not None:
+            low, figures = middle, next_figures
         else:
             high = middle
-    return Profile(low, found["e2e_mean_s"])
+    return Profile(low, figures["e2e_mean_s"])

@@ -68,18 +68,19 @@ class GpuFit:
     @property
     def settings(self) -> str:
         """The known settings that a step's cost depends on."""
-        own = self.resolved
-        told = {
-            "asynchronous scheduling": {True: "on", False: "off", None: None}[own.async_scheduling],
-            "attention backend": own.attention_backend,
-            "model runner": own.model_runner,
-            "MoE config": own.moe_config,
-            "KV blocks": own.num_gpu_blocks,
+        resolved = self.resolved
+        value_by_setting = {
+            "asynchronous scheduling": {True: "on", False: "off", None: None}[resolved.async_scheduling],
+            "attention backend": resolved.attention_backend,
+            "model runner": resolved.model_runner,
+            "MoE config": resolved.moe_config,
+            "KV blocks": resolved.num_gpu_blocks,
         }
-        known = (
-            ", ".join(f"{name} {value}" for name, value in told.items() if value is not None) or "not known"
+        known_text = (
+            ", ".join(f"{name} {value}" for name, value in value_by_setting.items() if value is not None)
+            or "not known"
         )
-        return f"{known} ({'as its launches logged' if self.measured else 'as seen in preflight'})"
+        return f"{known_text} ({'as its launches logged' if self.measured else 'as seen in preflight'})"
 
 
 def fit_gpu(data: CampaignData) -> GpuFit:
@@ -95,8 +96,8 @@ def fit_gpu(data: CampaignData) -> GpuFit:
         cells, tables = steps_of([c for c in data.cells() if c.config == PLAIN], resolved)
     except AnalysisError as error:
         raise AnalysisError(f"plain: {error}") from error
-    told = [c.document.engine.settings for c in cells if c.document.engine.settings]
-    if changed := {name for own in told for name in differences(told[0], own)}:
+    settings = [c.document.engine.settings for c in cells if c.document.engine.settings]
+    if changed := {name for own in settings for name in differences(settings[0], own)}:
         raise AnalysisError(
             f"plain's launches differ in {', '.join(sorted(changed))} (engine.settings in their cells), and a"
             " profile is of one engine. Remove the runs of one of the two and start again."
@@ -119,7 +120,7 @@ def fit_gpu(data: CampaignData) -> GpuFit:
         len(table),
         tuple(r for cell, own in zip(cells, tables, strict=True) for r in _residuals(cell, own, costs)),
         resolved,
-        bool(told),
+        bool(settings),
         one_shape,
     )
 
@@ -140,7 +141,7 @@ def _refuse_several_cards(resolved: Resolved) -> None:
 
 def _residuals(cell: CellData, table: Floats, costs: StepCosts) -> list[Residual]:
     fitted = table[:, :4] @ np.array([getattr(costs, name) for name in NAMES])
-    kinds = {
+    selected_by_kind = {
         "decode only": table[:, 1] == 0,
         "with a prompt": table[:, 1] > 0,
     }
@@ -148,12 +149,12 @@ def _residuals(cell: CellData, table: Floats, costs: StepCosts) -> list[Residual
         Residual(
             f"{cell.phase} {cell.cell_id}",
             kind,
-            int(own.sum()),
-            float(np.median(table[own, 5])),
-            tuple(map(float, np.quantile(fitted[own] / table[own, 5] - 1, QUANTILES))),
+            int(selected.sum()),
+            float(np.median(table[selected, 5])),
+            tuple(map(float, np.quantile(fitted[selected] / table[selected, 5] - 1, QUANTILES))),
         )
-        for kind, own in kinds.items()
-        if own.any()
+        for kind, selected in selected_by_kind.items()
+        if selected.any()
     ]
 
 
@@ -169,8 +170,8 @@ def profile_text(base: dict[str, Any], fit: GpuFit, campaign: str, shape: ModelS
     sources = {**base["sources"], "step": fitted}
     profile = {**base, "step": step}
     # The base profile's value may be of another model or campaign.
-    for part in (profile, sources):
-        part.pop("kv_cache_bytes", None)
+    for section in (profile, sources):
+        section.pop("kv_cache_bytes", None)
     tokens, value_bytes = fit.resolved.kv_tokens, fit.resolved.kv_value_bytes
     if shape is not None and tokens is not None and value_bytes is not None:
         profile["kv_cache_bytes"] = tokens * shape.kv_values * value_bytes

@@ -23,18 +23,20 @@ METRICS = (
 
 def mean_of(values: ArrayLike, confidence: float) -> Mean | None:
     """Average over days with Student's t interval; NaN is a day without the figure. None if all are NaN."""
-    found = np.asarray(values, dtype=np.float64)
-    found = found[~np.isnan(found)]
-    n = found.size
-    if n == 0:
+    known_values = np.asarray(values, dtype=np.float64)
+    known_values = known_values[~np.isnan(known_values)]
+    n_days = known_values.size
+    if n_days == 0:
         return None
-    point = float(found.mean())
-    if n < 2:
-        return Mean(point, None, None, n)
+    point = float(known_values.mean())
+    if n_days < 2:
+        return Mean(point, None, None, n_days)
     half_width = (
-        float(student_quantile(0.5 + confidence / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
+        float(student_quantile(0.5 + confidence / 2, n_days - 1))
+        * float(known_values.std(ddof=1))
+        / math.sqrt(n_days)
     )
-    return Mean(point, point - half_width, point + half_width, n)
+    return Mean(point, point - half_width, point + half_width, n_days)
 
 
 def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> Mean | None:
@@ -45,16 +47,16 @@ def mean_of_shares(shares: ArrayLike, counts: ArrayLike, confidence: float) -> M
     Args:
         counts: requests behind each day's share.
     """
-    found = mean_of(shares, confidence)
-    if found is None or found.low is None or found.high is None:
-        return found
-    low, high = max(found.low, 0.0), min(found.high, 1.0)
+    mean = mean_of(shares, confidence)
+    if mean is None or mean.low is None or mean.high is None:
+        return mean
+    low, high = max(mean.low, 0.0), min(mean.high, 1.0)
     unseen = 1 - ((1 - confidence) / 2) ** (1 / float(np.nansum(counts)))
-    if found.point == 0:
+    if mean.point == 0:
         high = unseen
-    elif found.point == 1:
+    elif mean.point == 1:
         low = 1 - unseen
-    return Mean(found.point, low, high, found.days)
+    return Mean(mean.point, low, high, mean.days)
 
 
 def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = None) -> dict[str, float]:
@@ -75,14 +77,14 @@ def figures_of(day: Day, window_s: float, requests: Sequence[Request] | None = N
         return {**dict.fromkeys(METRICS, math.nan), "requests": 0.0, "goodput_per_s": 0.0, **of_all}
     wait_s = np.array([((r.t_start_ns or 0) - r.t_sched_ns) / NS_PER_S for r in chosen])
     e2e_s = np.array([((r.t_end_ns or 0) - r.t_sched_ns) / NS_PER_S for r in chosen])
-    kept = e2e_s <= np.array([r.pattern.slo_s for r in chosen])
+    within_slo = e2e_s <= np.array([r.pattern.slo_s for r in chosen])
     return {
         "requests": float(len(chosen)),
         "wait_mean_s": float(wait_s.mean()),
         "wait_p90_s": float(np.quantile(wait_s, 0.9)),
         "e2e_mean_s": float(e2e_s.mean()),
         "e2e_p90_s": float(np.quantile(e2e_s, 0.9)),
-        "violations": float(1 - kept.mean()),
-        "goodput_per_s": float(kept.sum() / window_s),
+        "violations": float(1 - within_slo.mean()),
+        "goodput_per_s": float(within_slo.sum() / window_s),
         **of_all,
     }

@@ -61,14 +61,14 @@ def resolved_of(data: CampaignData, config: str) -> Resolved:
         ArtifactError: a setting has another type than vLLM's.
     """
     args = data.config.engine.args
-    asked = {
+    launched = {
         f"scheduler_config.{name}": token_count(args.get(name))
         for name in ("max_num_seqs", "max_num_batched_tokens")
     } | {f"parallel_config.{name}": args.get(name) for name in _CARDS}
-    known = {name: value for name, value in data.settings_of(config).items() if value is not None}
+    reported = {name: value for name, value in data.settings_of(config).items() if value is not None}
     try:
         # Not strict: campaign.json may hold a number as text, as on a command line.
-        return msgspec.convert({**asked, **known}, Resolved, strict=False)
+        return msgspec.convert({**launched, **reported}, Resolved, strict=False)
     except msgspec.ValidationError as error:
         raise ArtifactError(
             f"{data.root}: engine.settings in the cells of {config}, engine_diff.json or engine.args in"

@@ -98,9 +98,9 @@ def slos(study: Study, plain: FittedEngine | None) -> tuple[Pattern, ...]:
         plain: gives the SLOs that the study does not; None if it gives all.
     """
     patterns = []
-    for wanted in study.patterns:
-        pattern = Pattern(wanted.name, wanted.input_tokens, wanted.output_tokens, wanted.weight, math.inf)
-        slo_s = wanted.slo_s
+    for spec in study.patterns:
+        pattern = Pattern(spec.name, spec.input_tokens, spec.output_tokens, spec.weight, math.inf)
+        slo_s = spec.slo_s
         if slo_s is None:
             assert plain is not None
             slo_s = study.slo_factor * plain.idle(pattern, study.seed)["e2e_mean_s"]
@@ -112,34 +112,35 @@ def profiles_of(
     engines: Mapping[str, FittedEngine], patterns: Sequence[Pattern], study: Study, each: Each
 ) -> dict[str, dict[str, list[Profile]]]:
     """Find profiles by configuration and pattern, one per day; none if any day's SLO cannot be kept."""
-    wanted = [
+    jobs = [
         (engine, p, study.violations_allowed, derive_seed(study.seed, "profile", day))
         for engine in engines.values()
         for p in patterns
         for day in range(study.days)
     ]
-    found = iter(each(_profile, wanted))
+    results = iter(each(_profile, jobs))
     by_day = {
-        config: {p.name: [next(found) for _ in range(study.days)] for p in patterns} for config in engines
+        config: {p.name: [next(results) for _ in range(study.days)] for p in patterns} for config in engines
     }
     return {
         config: {
-            name: [] if None in days else [d for d in days if d is not None] for name, days in own.items()
+            name: [] if None in days else [profile for profile in days if profile is not None]
+            for name, days in days_by_pattern.items()
         }
-        for config, own in by_day.items()
+        for config, days_by_pattern in by_day.items()
     }
 
 
-def _profile(wanted: tuple[FittedEngine, Pattern, float, int]) -> Profile | None:
-    return find_profile(*wanted)
+def _profile(job: tuple[FittedEngine, Pattern, float, int]) -> Profile | None:
+    return find_profile(*job)
 
 
 def offered(
     patterns: Sequence[Pattern], plain: Mapping[str, Profile], instances: int, load: float
 ) -> list[Pattern]:
     """Scale the patterns' rates to load ``instances`` of plain to ``load`` by plain's profiles."""
-    whole = sum(p.rate_per_s / plain[p.name].rate_per_s for p in patterns)
-    scale = load * instances / whole
+    load_at_weights = sum(p.rate_per_s / plain[p.name].rate_per_s for p in patterns)
+    scale = load * instances / load_at_weights
     return [replace(p, rate_per_s=p.rate_per_s * scale) for p in patterns]
 
 
@@ -154,7 +155,10 @@ def run_study(
     if not members:
         raise AnalysisError("no configuration can be put into a fleet; the reasons stand beside each.")
     settings = [
-        Setting(n, policy, load) for n in study.instances for policy in study.policies for load in study.loads
+        Setting(n_instances, policy, load)
+        for n_instances in study.instances
+        for policy in study.policies
+        for load in study.loads
     ]
     jobs = [
         (
@@ -168,36 +172,40 @@ def run_study(
         for setting in settings
         for day in range(study.days)
     ]
-    found = iter(each(_one_day, jobs))
+    results = iter(each(_one_day, jobs))
     return [
-        _gathered(member.config, setting, [next(found) for _ in range(study.days)])
+        _gathered(member.config, setting, [next(results) for _ in range(study.days)])
         for member in members
         for setting in settings
     ]
 
 
-def taxes(found: Sequence[Found], confidence: float) -> list[TaxRow]:
+def taxes(outcomes: Sequence[Found], confidence: float) -> list[TaxRow]:
     """Compare every configuration with plain, day by day: ratios less one, and differences of shares.
 
     There is no row if one of the two is saturated: its waiting would reflect the day's length.
     """
-    plain = {f.setting: f for f in found if f.config == PLAIN}
+    plain = {f.setting: f for f in outcomes if f.config == PLAIN}
     rows = []
-    for own in found:
-        base = plain.get(own.setting)
-        if own.config == PLAIN or base is None or not (own.kept_up and base.kept_up):
+    for outcome in outcomes:
+        base = plain.get(outcome.setting)
+        if outcome.config == PLAIN or base is None or not (outcome.kept_up and base.kept_up):
             continue
         for metric in (*RELATIVE, *DIFFERENCES):
-            a, b = (np.array(f.by_day[metric]) for f in (own, base))
-            mean = ratio_less_one(a, b, confidence) if metric in RELATIVE else mean_of(a - b, confidence)
+            values, base_values = (np.array(f.by_day[metric]) for f in (outcome, base))
+            mean = (
+                ratio_less_one(values, base_values, confidence)
+                if metric in RELATIVE
+                else mean_of(values - base_values, confidence)
+            )
             if mean is not None:
-                rows.append(TaxRow(own.config, *own.setting.flat, metric, **asdict(mean)))
+                rows.append(TaxRow(outcome.config, *outcome.setting.flat, metric, **asdict(mean)))
     return rows
 
 
-def ratio_less_one(own: ArrayLike, base: ArrayLike, confidence: float) -> Mean | None:
+def ratio_less_one(values: ArrayLike, base_values: ArrayLike, confidence: float) -> Mean | None:
     """Return the mean of paired ratios less one, with Student's t on the logarithm."""
-    ratio = mean_of(np.log(np.asarray(own) / np.asarray(base)), confidence)
+    ratio = mean_of(np.log(np.asarray(values) / np.asarray(base_values)), confidence)
     if ratio is None:
         return None
     low, high = (None if v is None else math.expm1(v) for v in (ratio.low, ratio.high))
@@ -229,9 +237,9 @@ def _one_day(job: _Job) -> tuple[_Figures, dict[str, _Figures]]:
 
 
 def _gathered(config: str, setting: Setting, days: Sequence[tuple[_Figures, dict[str, _Figures]]]) -> Found:
-    whole, patterns = zip(*days, strict=True)
+    totals, patterns = zip(*days, strict=True)
     by_pattern = {name: _columns([day[name] for day in patterns]) for name in patterns[0]}
-    return Found(config, setting, _columns(whole), by_pattern)
+    return Found(config, setting, _columns(totals), by_pattern)
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -39,14 +39,14 @@ def arrivals(patterns: Sequence[Pattern], until_s: float, seed: int) -> Due:
     Each pattern has its own stream, and a higher rate compresses the same stream: policies, configurations
     and loads are compared under the same draws.
     """
-    found: Due = []
+    due: Due = []
     for pattern in patterns:
         schedule = Schedule("poisson", pattern.rate_per_s, derive_seed(seed, "fleet", pattern.name))
-        found += [
+        due += [
             (t, pattern)
             for t in takewhile(lambda t: t < s_to_ns(until_s), map(schedule.__getitem__, count()))
         ]
-    return sorted(found, key=lambda a: (a[0], a[1].name))
+    return sorted(due, key=lambda a: (a[0], a[1].name))
 
 
 def simulate(
@@ -112,17 +112,19 @@ class _Gateway:
     def dispatch(self, now_ns: int) -> None:
         """Place waiting requests until none fits."""
         while heads := self._queue.heads(now_ns):
-            fitting = [p for i, head in enumerate(heads) for p in self._placements(head, i) if p.fits]
+            fitting = [
+                p for urgency, head in enumerate(heads) for p in self._placements(head, urgency) if p.fits
+            ]
             if not fitting:
                 break
-            chosen = self._router.choose(fitting, self._random)
-            self._queue.take(chosen.request)
-            self._send(chosen, now_ns)
+            placement = self._router.choose(fitting, self._random)
+            self._queue.take(placement.request)
+            self._send(placement, now_ns)
 
-    def proceed(self, now_ns: int, *others: int) -> None:
-        """Let instances that got a request, and ``others``, begin what they can."""
-        for i in sorted(self._sent_to.union(others)):
-            self._instances[i].proceed(now_ns)
+    def proceed(self, now_ns: int, *further: int) -> None:
+        """Let instances that got a request, and ``further``, begin what they can."""
+        for index in sorted(self._sent_to.union(further)):
+            self._instances[index].proceed(now_ns)
         self._sent_to.clear()
 
     def _placements(self, request: Request, urgency: int = 0) -> list[Placement]:
@@ -131,10 +133,10 @@ class _Gateway:
             for i, instance in enumerate(self._instances)
         ]
 
-    def _send(self, chosen: Placement, now_ns: int) -> None:
-        chosen.request.instance = chosen.instance
-        self._instances[chosen.instance].submit(chosen.request, now_ns)
-        self._sent_to.add(chosen.instance)
+    def _send(self, placement: Placement, now_ns: int) -> None:
+        placement.request.instance = placement.instance
+        self._instances[placement.instance].submit(placement.request, now_ns)
+        self._sent_to.add(placement.instance)
 
 
 class _MeanLoad:

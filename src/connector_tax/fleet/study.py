@@ -33,7 +33,7 @@ def given_profiles(study: Study, where: str) -> dict[str, list[Profile]]:
     Raises:
         ConfigError: a pattern has no profile or no SLO.
     """
-    found = {}
+    profiles = {}
     for pattern in study.patterns:
         if pattern.profile is None or pattern.slo_s is None:
             raise ConfigError(
@@ -46,5 +46,5 @@ def given_profiles(study: Study, where: str) -> dict[str, list[Profile]]:
                 f" its slo_s is {pattern.slo_s:g}: every request would miss it. A profile's e2e_s is that at"
                 " a rate that keeps the SLO."
             )
-        found[pattern.name] = [pattern.profile]
-    return found
+        profiles[pattern.name] = [pattern.profile]
+    return profiles

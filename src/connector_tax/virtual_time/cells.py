@@ -149,12 +149,12 @@ def measure_many(
                 running = current.started()
                 if start + 1 < starts:
                     ahead = stack.enter_context(Engines(specs, scheduling, start + 1, check))
-                for one, engine, found in zip(
+                for measurement, engine, start_result in zip(
                     measured, running, _one_start(running, load, start, check), strict=True
                 ):
-                    one.facts = engine.facts
-                    one.starts.append(found)
-                    one.cpu_s += engine.cpu_s
+                    measurement.facts = engine.facts
+                    measurement.starts.append(start_result)
+                    measurement.cpu_s += engine.cpu_s
                 current.end()
     except Stopped:
         if not measured[0].starts:
@@ -165,10 +165,10 @@ def measure_many(
         if len(measured[0].starts) < ENOUGH_STARTS:
             raise
         say(f"{error} What {len(measured[0].starts)} starts said is kept.")
-        for one in measured:
-            one.died = str(error)
-    for one in measured:
-        one.wall_s = time.monotonic() - begun_s
+        for measurement in measured:
+            measurement.died = str(error)
+    for measurement in measured:
+        measurement.wall_s = time.monotonic() - begun_s
     return measured
 
 
@@ -195,15 +195,15 @@ def _cells(
     charges_others: bool = False,
 ) -> list[Cell]:
     cell = _cell(load, requests, name, charges_others=charges_others, observe=False)
-    found = interleaved(running, cell, check)
-    return [_read(cell, one, engine.spec) for one, engine in zip(found, running, strict=True)]
+    results = interleaved(running, cell, check)
+    return [_read(cell, result, engine.spec) for result, engine in zip(results, running, strict=True)]
 
 
 def _recorded(running: list[Engine], load: Load, start: int, check: Callable[[], None]) -> list[StepTable]:
     cell = _cell(load, RECORDED_REQUESTS, f"h{start}", charges_others=False, observe=True)
     tables = []
-    for engine, found in zip(running, interleaved(running, cell, check), strict=True):
-        begun_ns, done_ns = found["window_ns"]
+    for engine, result in zip(running, interleaved(running, cell, check), strict=True):
+        begun_ns, done_ns = result["window_ns"]
         share = engine.folder / "engine_step.jsonl"
         cut(sorted((engine.folder / "steps").glob("*.jsonl")), begun_ns, done_ns, share)
         tables.append(
@@ -229,31 +229,32 @@ def _cell(load: Load, requests: int, name: str, *, charges_others: bool, observe
     }
 
 
-def _read(cell: Foreign, found: Foreign, spec: EngineSpec) -> Cell:
+def _read(cell: Foreign, result: Foreign, spec: EngineSpec) -> Cell:
     """Decode a cell's result.
 
     Raises:
         EngineFailed: requests ended early, which would flatter every number of the cell.
     """
-    wanted = cell["output_tokens"]
-    if early := sum(n != wanted for n in found["tokens"]):
+    output_tokens = cell["output_tokens"]
+    if n_early := sum(n_tokens != output_tokens for n_tokens in result["tokens"]):
         reason = (
-            f"{early} of {len(found['tokens'])} requests ended without their {wanted} tokens in virtual time."
+            f"{n_early} of {len(result['tokens'])} requests ended without their {output_tokens} tokens"
+            " in virtual time."
         )
         raise EngineFailed((spec, reason))
-    small_ns, wide_ns = (float(np.median(found[name])) for name in ("small_work_ns", "wide_work_ns"))
+    small_ns, wide_ns = (float(np.median(result[name])) for name in ("small_work_ns", "wide_work_ns"))
     return Cell(
         arrivals_ns=np.array(cell["arrivals_ns"]),
-        looked_ns=np.array(found["looked_ns"]),
-        before_ns=np.array(found["before_ns"]),
-        first_ns=np.array(found["first_ns"]),
-        last_ns=np.array(found["last_ns"]),
-        tokens=np.array(found["tokens"]),
-        steps=found["steps"],
-        engine_ns=found["engine_ns"],
-        others_ns=found["others_ns"],
-        waits=found["waits"],
+        looked_ns=np.array(result["looked_ns"]),
+        before_ns=np.array(result["before_ns"]),
+        first_ns=np.array(result["first_ns"]),
+        last_ns=np.array(result["last_ns"]),
+        tokens=np.array(result["tokens"]),
+        steps=result["steps"],
+        engine_ns=result["engine_ns"],
+        others_ns=result["others_ns"],
+        waits=result["waits"],
         work_ns=(small_ns, wide_ns),
-        ran_ns=found["ran_ns"],
-        wall_ns=found["wall_ns"],
+        ran_ns=result["ran_ns"],
+        wall_ns=result["wall_ns"],
     )

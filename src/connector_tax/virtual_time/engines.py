@@ -88,7 +88,7 @@ class Importer:
         self._folder, self._supervisor, self._listener = folder, supervisor, listener
         self._control: socket.socket | None = None
 
-    def fork(self, what: Foreign, check: Check) -> None:
+    def fork(self, request: Foreign, check: Check) -> None:
         """Fork an engine from this process.
 
         Raises:
@@ -98,7 +98,7 @@ class Importer:
         if self._control is None:
             self._control = self.accept(self._listener, check)
         with suppress(BrokenPipeError):  # the process died; ``look`` reports why
-            self._control.sendall(json.dumps(what).encode() + b"\n")
+            self._control.sendall(json.dumps(request).encode() + b"\n")
 
     def accept(self, listener: socket.socket, check: Check) -> socket.socket:
         deadline_s = time.monotonic() + START_TIMEOUT_S
@@ -111,17 +111,17 @@ class Importer:
             check()
             self.look("the interpreter", deadline_s)
 
-    def look(self, whose: str, deadline_s: float) -> None:
+    def look(self, label: str, deadline_s: float) -> None:
         """Check that the process runs and that the deadline has not passed.
 
         Raises:
             EngineError: the process and so every engine has ended, or the deadline has passed.
         """
         if (code := self._supervisor.poll()) is not None:
-            raise EngineError(f"{whose}: {_end(self._folder / LOG, code)}")
+            raise EngineError(f"{label}: {_death_message(self._folder / LOG, code)}")
         if time.monotonic() > deadline_s:
             raise EngineError(
-                f"{whose}: the engine in virtual time did not answer in time. The host may be overloaded."
+                f"{label}: the engine in virtual time did not answer in time. The host may be overloaded."
             )
 
 
@@ -150,10 +150,10 @@ class Engine:
         with suppress(ProcessLookupError):  # the process died; ``hear`` reports why
             os.kill(self.facts["pid"], number)
 
-    def tell(self, what: Foreign | None) -> None:
+    def tell(self, message: Foreign | None) -> None:
         """Send a cell, or None for the next slice of the current one."""
         with suppress(BrokenPipeError):  # the process died; ``hear`` reports why
-            self._channel.sendall(json.dumps(what).encode() + b"\n")
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
 
     def hear(self, check: Check, timeout_s: float = ANSWER_TIMEOUT_S) -> Foreign:
         """Return the engine's next answer.
@@ -165,16 +165,16 @@ class Engine:
         deadline_s = time.monotonic() + timeout_s
         while b"\n" not in self._read:
             try:
-                part = self._channel.recv(1 << 20)
+                received = self._channel.recv(1 << 20)
             except TimeoutError:
                 check()
                 self._importer.look(self.spec.label, deadline_s)
                 continue
             except ConnectionResetError:
-                part = b""
-            if not part:
-                raise EngineFailed((self.spec, _end(self.folder / LOG, None)))
-            self._read += part
+                received = b""
+            if not received:
+                raise EngineFailed((self.spec, _death_message(self.folder / LOG, None)))
+            self._read += received
         line, _, self._read = self._read.partition(b"\n")
         answer: Foreign = json.loads(line)
         if "error" in answer:
@@ -183,7 +183,7 @@ class Engine:
         return answer
 
 
-def _end(log: Path, code: int | None) -> str:
+def _death_message(log: Path, code: int | None) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
     return f"the engine in virtual time ended: {root_cause(text, exit_code=code)}"
 
@@ -223,9 +223,9 @@ class Engines:
             Stopped: by ``check``.
         """
         running = []
-        for place, spec in enumerate(self._specs):
+        for index, spec in enumerate(self._specs):
             listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
-            folder = self._fork(spec, place, len(self._specs), listener)
+            folder = self._fork(spec, index, len(self._specs), listener)
             channel = self._stack.enter_context(self._importer(spec).accept(listener, self._check))
             running.append(Engine(spec, folder, self._importer(spec), channel))
         failed: list[tuple[EngineSpec, str]] = []
@@ -236,18 +236,18 @@ class Engines:
             except EngineFailed as failure:
                 failed += failure.reasons
                 continue
-            found = "async" if engine.facts["async_scheduling"] else "sync"
-            if found != self._scheduling:
+            resolved = "async" if engine.facts["async_scheduling"] else "sync"
+            if resolved != self._scheduling:
                 reason = (
-                    f"the engine resolves to {found} scheduling, and {self._scheduling} was asked for. Ask"
-                    f" for {found}."
+                    f"the engine resolves to {resolved} scheduling, and {self._scheduling} was asked for. Ask"
+                    f" for {resolved}."
                 )
                 failed.append((engine.spec, reason))
         if failed:
             raise EngineFailed(*failed)
         return running
 
-    def _fork(self, spec: EngineSpec, place: int, of: int, listener: socket.socket) -> Path:
+    def _fork(self, spec: EngineSpec, index: int, n_engines: int, listener: socket.socket) -> Path:
         folder = self._new_folder()
         (folder / "steps").mkdir()
         document = msgspec.structs.asdict(spec.virtual_gpu)
@@ -256,8 +256,8 @@ class Engines:
         listener.listen(1)
         # VLLM_PORT too: two engines that search for a free port themselves would find the same one.
         wanted_ports = ("VLLM_PORT", *(p.env for p in spec.side_ports if p.listens))
-        ports = {env: str(api_port(0, place, of)) for env in wanted_ports if env not in spec.env}
-        wanted = {
+        ports = {env: str(api_port(0, index, n_engines)) for env in wanted_ports if env not in spec.env}
+        engine_settings = {
             "model": str(spec.model),
             "kv_transfer_config": with_references(spec.kv_transfer_config, spec.label),
             # Engines choose asynchronous scheduling by themselves where they can.
@@ -271,13 +271,13 @@ class Engines:
             "AGENTIC_STEP_LOG_PATH": str(folder / "steps" / "steps.jsonl"),
             VARIABLE: str(folder / VIRTUAL_GPU),
         }
-        what = {
+        request = {
             "socket": str(folder / "socket"),
             "log": str(folder / LOG),
             "environment": environment,
-            "wanted": wanted,
+            "wanted": engine_settings,
         }
-        self._importer(spec).fork(what, self._check)
+        self._importer(spec).fork(request, self._check)
         return folder
 
     def _new_folder(self) -> Path:
@@ -344,20 +344,20 @@ def interleaved(running: Sequence[Engine], cell: Foreign, check: Check) -> list[
         EngineError: see ``Engine.hear``.
         Stopped: by ``check``.
     """
-    found: dict[Engine, Foreign] = {}
-    told: Any = cell
+    results: dict[Engine, Foreign] = {}
+    message: Any = cell
     order = list(running)
-    while len(found) < len(running):
+    while len(results) < len(running):
         for engine in order:
-            if engine in found:
+            if engine in results:
                 continue
             check()
             engine.resume()
-            engine.tell(told)
+            engine.tell(message)
             answer = engine.hear(check)
             engine.pause()
             if "more" not in answer:
-                found[engine] = answer
-        told = None
+                results[engine] = answer
+        message = None
         order.append(order.pop(0))
-    return [found[engine] for engine in running]
+    return [results[engine] for engine in running]

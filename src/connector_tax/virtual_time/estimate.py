@@ -53,9 +53,9 @@ METRICS: dict[str, Callable[[Cell], float]] = {
 }
 
 
-def ratio(of: Sequence[float], over: Sequence[float]) -> Interval:
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
     """Return the geometric mean ratio of pairs, minus one."""
-    logs = np.log(np.asarray(of) / np.asarray(over))
+    logs = np.log(np.asarray(numerators) / np.asarray(denominators))
     if logs.size < 2:
         return Interval(float(np.expm1(logs.mean())), None, None)
     mean = log_mean(logs)
@@ -73,12 +73,16 @@ def compare(plain: Measured, connector: Measured) -> VirtualTime:
     pairs = list(zip(plain.starts, connector.starts, strict=True))
     charged = [(p.charged, c.charged) for p, c in pairs]
     with_others = [(p.with_others, c.with_others) for p, c in pairs]
-    sides = {"plain": plain, "connector": connector}
+    measured = {"plain": plain, "connector": connector}
     hooks, null_hook_us = _hooks(connector.starts)
     unseen_us = mean([_unseen_us(p, c) for p, c in charged])
     if hooks and unseen_us.low is not None and unseen_us.low > UNSEEN_US:
-        waits = max(hooks, key=lambda h: h.wall_us_per_step - (h.cpu_us_per_step.point or 0.0))
-        hooks = tuple(replace(h, in_virtual_time=False) if h is waits else h for h in hooks)
+        waiting_hook = max(
+            hooks, key=lambda hook: hook.wall_us_per_step - (hook.cpu_us_per_step.point or 0.0)
+        )
+        hooks = tuple(
+            replace(hook, in_virtual_time=False) if hook is waiting_hook else hook for hook in hooks
+        )
     return VirtualTime(
         scheduling=plain.scheduling,
         starts=len(pairs),
@@ -89,14 +93,14 @@ def compare(plain: Measured, connector: Measured) -> VirtualTime:
         output_tokens=plain.load.output_tokens,
         taxes=tuple(_tax(metric, charged, with_others) for metric in METRICS),
         engine_us_per_step={
-            name: mean([engine_us(s.charged) for s in m.starts]) for name, m in sides.items()
+            name: mean([engine_us(s.charged) for s in m.starts]) for name, m in measured.items()
         },
         others_us_per_step={
-            name: float(np.mean([others_us(s.charged) for s in m.starts])) for name, m in sides.items()
+            name: float(np.mean([others_us(s.charged) for s in m.starts])) for name, m in measured.items()
         },
         waits_per_step={
             name: float(np.mean([s.charged.waits / s.charged.steps for s in m.starts]))
-            for name, m in sides.items()
+            for name, m in measured.items()
         },
         step_us=Bounds(
             mean([engine_us(c) - engine_us(p) for p, c in charged]),
@@ -132,15 +136,15 @@ def _unseen_us(plain: Cell, connector: Cell) -> float:
     return (connector.wall_ns - host * (connector.ran_ns + connector.others_ns)) / 1e3 / connector.steps
 
 
-def _work_ratio(pairs: Sequence[tuple[Cell, Cell]], which: int) -> Interval:
-    return ratio([c.work_ns[which] for _, c in pairs], [p.work_ns[which] for p, _ in pairs])
+def _work_ratio(pairs: Sequence[tuple[Cell, Cell]], index: int) -> Interval:
+    return ratio([c.work_ns[index] for _, c in pairs], [p.work_ns[index] for p, _ in pairs])
 
 
 def _tax(metric: str, charged: Sequence[tuple[Cell, Cell]], with_others: Sequence[tuple[Cell, Cell]]) -> Tax:
-    of = METRICS[metric]
+    value_of = METRICS[metric]
     ratios, differences, levels = [], [], []
     for pairs in (charged, with_others):
-        plain, connector = [of(p) for p, _ in pairs], [of(c) for _, c in pairs]
+        plain, connector = [value_of(p) for p, _ in pairs], [value_of(c) for _, c in pairs]
         ratios.append(ratio(connector, plain))
         differences.append(mean([1e3 * (c - p) for p, c in zip(plain, connector, strict=True)]))
         levels.append((float(np.mean(plain)), float(np.mean(connector))))
@@ -154,19 +158,19 @@ def _hooks(starts: Sequence[Start]) -> tuple[tuple[HookCpu, ...], float]:
         return (), 0.0
     names = [name for name in tables[0].hooks.names if name != NULL_HOOK]
     nulls = [null_hook_us(table) for table in tables]
-    found = []
+    hook_costs = []
     for name in names:
-        each = [_hook(table, name) for table in tables]
-        if not any(calls for calls, *_ in each):
+        per_table = [_hook(table, name) for table in tables]
+        if not any(calls for calls, *_ in per_table):
             continue
-        cpu = [us - calls * null for (calls, us, *_), null in zip(each, nulls, strict=True)]
+        cpu = [cpu_us - calls * null for (calls, cpu_us, *_), null in zip(per_table, nulls, strict=True)]
         calls, wall, median_wall, median_cpu = (
-            float(np.mean([row[k] for row in each])) for k in (0, 2, 3, 4)
+            float(np.mean([row[index] for row in per_table])) for index in (0, 2, 3, 4)
         )
         side, _, hook = name.partition("/")
         in_virtual_time = median_wall < FAR_EXCEEDS * median_cpu + FAR_EXCEEDS_US
-        found.append(HookCpu(side, hook, calls, mean(cpu), wall, in_virtual_time))
-    return tuple(found), float(np.mean(nulls))
+        hook_costs.append(HookCpu(side, hook, calls, mean(cpu), wall, in_virtual_time))
+    return tuple(hook_costs), float(np.mean(nulls))
 
 
 def null_hook_us(table: StepTable) -> float:

@@ -68,8 +68,8 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
     """
     loop = asyncio.get_running_loop()
     cost_model = Path(os.environ["CONNECTOR_TAX_ENGINE_MODEL"])
-    costs, known = load_cost_model(cost_model)
-    members = connector_members(known, args.kv_transfer_config, cost_model)
+    costs, connectors = load_cost_model(cost_model)
+    members = connector_members(connectors, args.kv_transfer_config, cost_model)
     model = EngineModel(
         costs,
         costs_together(members),
@@ -94,10 +94,10 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         api_key=args.api_key,
     )
     stop = asyncio.Event()
-    lost: list[OSError] = []
+    log_errors: list[OSError] = []
 
     def end_without_log(error: OSError) -> None:
-        lost.append(error)
+        log_errors.append(error)
         stop.set()
 
     server.engine = RealTimeEngine(loop, model, step_log, server.on_tokens, end_without_log)
@@ -112,8 +112,8 @@ async def serve(args: argparse.Namespace, faults: Faults) -> None:
         if step_log is not None:
             step_log.flush_if_due()
     listener.close()
-    if lost:
-        raise lost[0]
+    if log_errors:
+        raise log_errors[0]
     if step_log is not None:
         step_log.flush()
 

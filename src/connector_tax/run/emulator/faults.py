@@ -55,8 +55,8 @@ class Faults:
     only_in: str = ""
 
     def hits(self, name: str, request_number: int) -> bool:
-        every = int(getattr(self, name))
-        return every > 0 and request_number % every == 0
+        interval = int(getattr(self, name))
+        return interval > 0 and request_number % interval == 0
 
 
 def parse_faults(text: str, folder: Path = Path()) -> Faults:
@@ -68,16 +68,16 @@ def parse_faults(text: str, folder: Path = Path()) -> Faults:
     Raises:
         ConfigError: an unknown fault or an invalid number.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     kinds = get_type_hints(Faults)
-    for part in filter(None, text.split(",")):
-        name, _, value = part.partition(":")
+    for fault_text in filter(None, text.split(",")):
+        name, _, value = fault_text.partition(":")
         if name not in kinds:
             raise ConfigError(f"CONNECTOR_TAX_FAULT: unknown fault {name!r}. Known: {', '.join(kinds)}.")
         try:
-            found[name] = kinds[name] is bool or kinds[name](value)
+            values[name] = kinds[name] is bool or kinds[name](value)
         except ValueError as error:
-            raise ConfigError(f"CONNECTOR_TAX_FAULT: {part!r}: {value!r} is not a number.") from error
-    faults = Faults(**found)
+            raise ConfigError(f"CONNECTOR_TAX_FAULT: {fault_text!r}: {value!r} is not a number.") from error
+    faults = Faults(**values)
     spared = faults.spare_preflight and "preflight" in folder.parts
     return Faults() if spared or (faults.only_in and faults.only_in not in folder.parts) else faults

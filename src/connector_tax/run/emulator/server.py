@@ -186,12 +186,12 @@ class PrefixCache:
 
     def hits(self, tokens: Sequence[int]) -> int:
         """Return how many leading tokens are cached; the last token is always computed."""
-        found = 0
+        n_cached = 0
         for key in self._keys(tokens[: len(tokens) - 1]):
             if key not in self._known:
                 break
-            found += self._block_size
-        return found
+            n_cached += self._block_size
+        return n_cached
 
     def insert(self, tokens: Sequence[int]) -> None:
         """Cache every whole block of ``tokens``."""
@@ -233,11 +233,11 @@ def metrics_text(
 
     Connectors find nothing, since nothing is transferred, unless a fault counts hits.
     """
-    used = 1 - model.free_blocks / model.costs.kv_blocks
+    used_share = 1 - model.free_blocks / model.costs.kv_blocks
     gauges = {
         "num_requests_running": len(model.running),
         "num_requests_waiting": len(model.waiting),
-        "kv_cache_usage_perc": used,
+        "kv_cache_usage_perc": used_share,
     }
     counts = {
         "prefix_cache_queries": counters.prefix_cache_queries,
@@ -436,14 +436,18 @@ class Server:
 
     def _switch_off(self) -> None:
         """Switch off the connector or one child of a stack; its hooks are still called, at no cost."""
-        wanted = self._faults.off_child
-        off = [wanted < 0 or m.prefix.startswith(f"{wanted}:") for m in self._members]
-        self._asked = [m.name for m, is_off in zip(self._members, off, strict=True) if not is_off]
+        child_index = self._faults.off_child
+        switched_off = [
+            child_index < 0 or member.prefix.startswith(f"{child_index}:") for member in self._members
+        ]
+        self._asked = [
+            member.name for member, is_off in zip(self._members, switched_off, strict=True) if not is_off
+        ]
         assert self.engine is not None
         self.engine.recost(
             tuple(
-                replace(m, costs=NO_CONNECTOR) if is_off else m
-                for m, is_off in zip(self._members, off, strict=True)
+                replace(member, costs=NO_CONNECTOR) if is_off else member
+                for member, is_off in zip(self._members, switched_off, strict=True)
             )
         )
         if self._faults.off_says:
@@ -466,8 +470,8 @@ class Server:
             del self._answers[answer.number]
             answer.exchange.request_id = None
             self._cache.insert([*answer.prompt, *answer.ids])
-        wrong = not answer.stream and last and self._faults.hits("wrong", answer.number)
-        answer.ids.append(token_id + 1 if wrong else token_id)
+        wrong_id = not answer.stream and last and self._faults.hits("wrong", answer.number)
+        answer.ids.append(token_id + 1 if wrong_id else token_id)
         if not answer.stream:
             if last:
                 self._answer_whole(answer)

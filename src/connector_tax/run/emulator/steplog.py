@@ -84,8 +84,8 @@ class StepLog:
         self._worker = self._open(path, "worker") if members else None
 
     def _open(self, path: Path, process: str) -> TextIO:
-        own = path.with_name(f"{path.stem}.{process}.{self._modelled.pid}.jsonl")
-        file = open(own, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the server
+        process_path = path.with_name(f"{path.stem}.{process}.{self._modelled.pid}.jsonl")
+        file = open(process_path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the server
         clock = read_clock_pair()
         file.write(
             header_line(

@@ -176,8 +176,8 @@ def api_key(engine: EngineConfig, connector: ConnectorSpec) -> str | None:
 
 def _text(value: Any) -> str:
     """Format ``value`` with all digits; a whole float without a point, which integer arguments refuse."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
-    return str(int(value) if whole else value)
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
+    return str(int(value) if is_whole else value)
 
 
 # The model's files on this host, and their download before any launch is timed.
@@ -204,9 +204,9 @@ def model_folder(engine: EngineConfig) -> Path | None:
     if (local / "config.json").is_file():
         return local
     repository = hub_cache(engine) / ("models--" + engine.model.replace("/", "--"))
-    wanted = str(engine.args.get("revision") or "main")
-    reference = repository / "refs" / wanted
-    commit = reference.read_text().strip() if reference.is_file() else wanted
+    revision = str(engine.args.get("revision") or "main")
+    reference = repository / "refs" / revision
+    commit = reference.read_text().strip() if reference.is_file() else revision
     snapshot = repository / "snapshots" / commit
     return snapshot if (snapshot / "config.json").is_file() else None
 
@@ -244,12 +244,12 @@ def model_mounts(folder: Path) -> tuple[Path, ...]:
     """
     blobs = folder.parent.parent / "blobs"
     linked = {
-        blobs if place.parent == blobs else place
+        blobs if target.parent == blobs else target
         for path in folder.iterdir()
         if path.is_symlink() and os.path.exists(path)  # noqa: PTH110 - Path.exists raises where this user may not look
-        for place in (in_short(folder / path.readlink()), path.resolve())
+        for target in (in_short(folder / path.readlink()), path.resolve())
     }
-    return folder, *sorted(place for place in linked if not place.is_relative_to(folder))
+    return folder, *sorted(target for target in linked if not target.is_relative_to(folder))
 
 
 def in_short(path: Path | str) -> Path:
@@ -272,13 +272,13 @@ def weights_bytes(folder: Path) -> int | None:
     """Return the total size of the weights in ``folder``; None if there are none, or some are missing."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = set(json.loads(index.read_text())["weight_map"].values())
-        paths = [folder / name for name in names]
-        return sum(p.stat().st_size for p in paths) if all(p.is_file() for p in paths) else None
+        file_names = set(json.loads(index.read_text())["weight_map"].values())
+        paths = [folder / name for name in file_names]
+        return sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
     # Some repositories hold the same weights twice, in two layouts.
     for pattern in ("model.safetensors", *WEIGHTS):
         if paths := list(folder.glob(pattern)):
-            return sum(p.stat().st_size for p in paths)
+            return sum(path.stat().st_size for path in paths)
     return None
 
 
@@ -310,8 +310,10 @@ def fetch_model(engine: EngineConfig) -> None:
     command = [engine_python(engine), "-c", _DOWNLOAD, engine.model]
     command += [str(engine.args.get("revision") or ""), str(engine.args.get("download_dir") or "")]
     command += ["weights" if _weights_wanted(engine) else ""]
-    done = subprocess.run(command, env=variables, stdout=subprocess.DEVNULL, preexec_fn=killed_with_parent)
-    if done.returncode != 0:
+    download = subprocess.run(
+        command, env=variables, stdout=subprocess.DEVNULL, preexec_fn=killed_with_parent
+    )
+    if download.returncode != 0:
         raise EngineError(
             f"model {engine.model} could not be downloaded; the reason stands above. Check the name and the"
             f" network, or bring it to {hub_cache(engine)} by other means."

@@ -48,18 +48,18 @@ PACKAGE = Path(connector_tax.__file__).resolve().parent
 INIT, INSTRUMENT = PLUGINS / "container_init.py", (PLUGINS, PATCHES, PACKAGE)
 PREFIX = "connector-tax-"
 # Inherited variables that name a path of this host are not passed on.
-_PLACE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
+_PATH_VARIABLE = re.compile(r"_(HOME|ROOT|CACHE|PATH|DIR|DIRECTORY|FILE)$")
 # The supervisor and the runtime's client read these, and keep this host's values.
-_CLIENTS = re.compile(r"PATH|HOME|TMPDIR|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+")
+_CLIENT_VARIABLE = re.compile(r"PATH|HOME|TMPDIR|PYTHONHOME|(LD|XDG|DOCKER|CONTAINERS?|PODMAN|STORAGE)_\w+")
 # Set by the pipeline for each launch.
-_OURS = {
+_PIPELINE_VARIABLES = {
     *(HANDED, "AGENTIC_STEP_LOG_PATH", "PYTHONPATH", VISIBLE, ORDER),
     *("CONNECTOR_TAX_ENGINE_MODEL", "CONNECTOR_TAX_ENGINE_SEED", "CONNECTOR_TAX_FAULT", "CONNECTOR_TAX_RUN"),
     *("CONNECTOR_TAX_STEP_FLUSH_S", "CONNECTOR_TAX_VIRTUAL_GPU"),
 }
 # Read before standard input, by the container's first process or NVIDIA's hook. A virtual
 # GPU extends VLLM_PLUGINS.
-_KEPT = re.compile(r"(PYTHON|NVIDIA_)\w*|VLLM_PLUGINS")
+_READ_EARLY = re.compile(r"(PYTHON|NVIDIA_)\w*|VLLM_PLUGINS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def image_of(container: ContainerConfig) -> Image:
         ConfigError: the runtime or the image is not on this host.
         EngineError: the runtime does not answer.
     """
-    here = (runtime for runtime in RUNTIMES if shutil.which(runtime))
-    runtime = next(here, RUNTIMES[0]) if container.runtime is None else container.runtime
+    installed_runtimes = (runtime for runtime in RUNTIMES if shutil.which(runtime))
+    runtime = next(installed_runtimes, RUNTIMES[0]) if container.runtime is None else container.runtime
     name = container.image
     if shutil.which(runtime) is None:
         raise ConfigError(
@@ -92,40 +92,44 @@ def image_of(container: ContainerConfig) -> Image:
             f" {', '.join(RUNTIMES)} that is, or leave engine.container out and give engine.python an"
             " interpreter of this host."
         )
-    about = ("version", "--format", "{{.Client.Version}}")
+    version_query = ("version", "--format", "{{.Client.Version}}")
     if runtime == "docker":
-        about = ("info", "--format", "{{.ServerVersion}} {{.SecurityOptions}}")
-    version, _, security = _answer(runtime, *about).partition(" ")
+        version_query = ("info", "--format", "{{.ServerVersion}} {{.SecurityOptions}}")
+    version, _, security = _answer(runtime, *version_query).partition(" ")
     # Root inside podman, and inside rootless docker, is the user who started it.
     user = "0:0" if runtime == "podman" or "rootless" in security else f"{os.getuid()}:{os.getgid()}"
     # Where a user namespace maps this user to root, other group numbers have no meaning inside.
     groups = tuple(sorted({*os.getgroups()} - {os.getgid()})) if user != "0:0" else ()
     try:
-        found = _answer(runtime, "image", "inspect", "--format", "{{.Id}} {{json .Config.Env}}", "--", name)
+        inspected = _answer(
+            runtime, "image", "inspect", "--format", "{{.Id}} {{json .Config.Env}}", "--", name
+        )
     except EngineError as error:
         raise ConfigError(
             f"engine.container.image: {printable(name, 300)!r}: {runtime} has no such image here, and none is"
             f" pulled ({error}). Pull it first: {runtime} pull {shlex.quote(name)}; or name the"
             " engine.container.runtime that has it."
         ) from error
-    identity, _, variables = found.partition(" ")
-    set_to = dict(variable.partition("=")[::2] for variable in json.loads(variables) or ())
+    identity, _, variables = inspected.partition(" ")
+    image_variables = dict(variable.partition("=")[::2] for variable in json.loads(variables) or ())
     identity = "sha256:" + identity.removeprefix("sha256:")
-    return Image(runtime, version, name, identity, user, set_to.get("PYTHONPATH", ""), groups)
+    return Image(runtime, version, name, identity, user, image_variables.get("PYTHONPATH", ""), groups)
 
 
 def _answer(runtime: Runtime, *arguments: str) -> str:
     try:
-        found = subprocess.run([runtime, *arguments], capture_output=True, text=True, timeout=ANSWER_WITHIN_S)
+        process = subprocess.run(
+            [runtime, *arguments], capture_output=True, text=True, timeout=ANSWER_WITHIN_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine.container: {runtime} {arguments[0]} gave no answer: {error}.") from error
-    if found.returncode != 0 or not found.stdout.strip():
-        said = masked(found.stderr).strip().rpartition("\n")[2] or "it said nothing"
+    if process.returncode != 0 or not process.stdout.strip():
+        last_line = masked(process.stderr).strip().rpartition("\n")[2] or "it said nothing"
         raise EngineError(
-            f"engine.container: {runtime} {arguments[0]} failed: {printable(said, 500)}. Does it run, and may"
-            " this user ask it?"
+            f"engine.container: {runtime} {arguments[0]} failed: {printable(last_line, 500)}. Does it run,"
+            " and may this user ask it?"
         )
-    return found.stdout.strip()
+    return process.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +176,29 @@ def contained(
     assert engine.container is not None
     home = (cache_folder() / "containers" / image.digest.removeprefix("sha256:")[:16]).absolute()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store, own = folder_in(connector), os.sched_getaffinity(0)
-    given, names_of = given_environment(engine, connector), {**engine.env, **connector.env}
+    store, own_cpus = folder_in(connector), os.sched_getaffinity(0)
+    configured, configured_texts = given_environment(engine, connector), {**engine.env, **connector.env}
     # A remaining reference marks a secret: the config reader has replaced the others.
-    secret = {n for n, v in given.items() if is_secret(n, v) or REFERENCE.search(names_of.get(n, ""))}
-    names = passed_names(environment, given)
-    values = {n: v for n, v in given.items() if _CLIENTS.fullmatch(n) and n not in secret}
-    kept = {n for n in names if n in {*_OURS, *values} or (_KEPT.fullmatch(n) and n not in secret)}
-    handed = tuple(n for n in names if n not in kept)
+    secret = {
+        n
+        for n, value in configured.items()
+        if is_secret(n, value) or REFERENCE.search(configured_texts.get(n, ""))
+    }
+    names = passed_names(environment, configured)
+    values = {
+        n: value for n, value in configured.items() if _CLIENT_VARIABLE.fullmatch(n) and n not in secret
+    }
+    kept_names = {
+        n
+        for n in names
+        if n in {*_PIPELINE_VARIABLES, *values} or (_READ_EARLY.fullmatch(n) and n not in secret)
+    }
+    handed_names = tuple(n for n in names if n not in kept_names)
     for name in (*values, "PYTHONPATH"):
         environment.pop(name, None)
         if name in os.environ:
             environment[name] = os.environ[name]
-    environment[HANDED] = " ".join(handed)
+    environment[HANDED] = " ".join(handed_names)
     model = model_mounts(model_inside(engine)) if engine.is_vllm else (PROJECT_ROOT / str(engine.model_file),)
     return Contained(
         image=image,
@@ -192,21 +206,21 @@ def contained(
         mark=mark,
         names=names,
         values=values,
-        handed=handed,
+        handed=handed_names,
         reads=(*INSTRUMENT, *model, *_mounts(engine.container.mounts)),
         writes=(*(path.absolute() for path in writes), *([] if store is None else [store]), home),
         home=home,
         cards=cards,
         # Default: this process's own affinity, which a daemon's containers do not inherit.
-        cpus=cpus or (() if len(own) == os.cpu_count() else tuple(sorted(own))),
+        cpus=cpus or (() if len(own_cpus) == os.cpu_count() else tuple(sorted(own_cpus))),
         grace_s=engine.stop_grace_s,
     )
 
 
 def passed_names(environment: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
     """Return the container's variables: from config (``given``), pipeline, and inherited engine settings."""
-    inherited = (name for name in environment if SHAPING.fullmatch(name) and not _PLACE.search(name))
-    return tuple(sorted({*inherited, *given, *_OURS}))
+    inherited = (name for name in environment if SHAPING.fullmatch(name) and not _PATH_VARIABLE.search(name))
+    return tuple(sorted({*inherited, *given, *_PIPELINE_VARIABLES}))
 
 
 def python_path(image: Image, given: Mapping[str, str]) -> str:
@@ -221,7 +235,7 @@ def grace_s(engine: EngineConfig) -> float:
 
 def launch_words(launch: Contained) -> list[str]:
     """Return the words before the engine's command: the runtime's arguments, the image, the first process."""
-    told = {name: f"={value}" for name, value in launch.values.items()}
+    assignments = {name: f"={value}" for name, value in launch.values.items()}
     return [
         *(launch.image.runtime, "run", "--rm", "--interactive"),
         *(f"--name={PREFIX}{launch.mark}", f"--label={PREFIX}mark={launch.mark}"),
@@ -233,11 +247,11 @@ def launch_words(launch: Contained) -> list[str]:
             f"--shm-size={max(2**30, shutil.disk_usage('/dev/shm').total)}",  # nosec B108  # only measured
         ),
         "--pids-limit=-1",
-        *_narrow(launch.image, launch.names),
+        *_restrictions(launch.image, launch.names),
         *gpu_words(launch.image.runtime, launch.cards),
         *(_mount(path) for path in dict.fromkeys(launch.reads) if path not in launch.writes),
         *(_mount(path, "") for path in dict.fromkeys(launch.writes)),
-        *(f"--env={name}{told.get(name, '')}" for name in launch.names),
+        *(f"--env={name}{assignments.get(name, '')}" for name in launch.names),
         f"--env=HOME={launch.home}",
         *(launch.image.digest, launch.python, str(INIT), str(PACKAGE.parent)),
         *(f"{launch.grace_s:g}", ",".join(map(str, launch.cpus))),
@@ -261,13 +275,13 @@ def probe_words(image: Image, reads: Iterable[Path]) -> list[str]:
         *(image.runtime, "run", "--rm", "--network=none"),
         # Longer than any caller waits, so an abandoned question leaves nothing. docker has no such option.
         *(["--timeout=330"] if image.runtime == "podman" else []),
-        *_narrow(image),
+        *_restrictions(image),
         *map(_mount, dict.fromkeys(reads)),
         image.digest,
     ]
 
 
-def _narrow(image: Image, given: Iterable[str] = ()) -> Iterator[str]:
+def _restrictions(image: Image, given: Iterable[str] = ()) -> Iterator[str]:
     """Yield the arguments that limit a container to this user's rights and bypass the image's entry point.
 
     The runtime keeps no log, since it would hold secrets that the engine prints.
@@ -282,21 +296,21 @@ def _narrow(image: Image, given: Iterable[str] = ()) -> Iterator[str]:
     yield from ("--security-opt=label=disable", "--entrypoint=", "--workdir=/")
     yield from ("--log-driver=none", "--no-healthcheck")
     # torch before 2.13 calls Python's getpass on import, which fails for a user who is not in /etc/passwd.
-    empty = {"USER": "connector-tax"}
+    preset = {"USER": "connector-tax"}
     # podman passes on the environment's proxy and docker the one of its user's config. A proxy
     # address may hold a password.
     if image.runtime == "docker":
-        proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "FTP", "NO", "ALL")]
-        empty |= {name: "" for proxy in proxies for name in (proxy, proxy.lower())}
-    yield from (f"--env={name}={value}" for name, value in empty.items() if name not in given)
+        proxies = [f"{scheme}_PROXY" for scheme in ("HTTP", "HTTPS", "FTP", "NO", "ALL")]
+        preset |= {name: "" for proxy in proxies for name in (proxy, proxy.lower())}
+    yield from (f"--env={name}={value}" for name, value in preset.items() if name not in given)
     if image.runtime == "podman":
         yield "--http-proxy=false"
     # Use this process's limits: runtimes set others, which they may not be allowed to.
     for name in ("nofile", "nproc", "memlock"):
         limits = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
         if name == "nproc":  # podman lowers its own to the kernel's pid_max; -1 is unlimited
-            most = int(Path("/proc/sys/kernel/pid_max").read_text())
-            limits = min(limits[0] % 2**64, most), min(limits[1] % 2**64, most)
+            pid_max = int(Path("/proc/sys/kernel/pid_max").read_text())
+            limits = min(limits[0] % 2**64, pid_max), min(limits[1] % 2**64, pid_max)
         yield f"--ulimit={name}={limits[0]}:{limits[1]}"
 
 
@@ -315,10 +329,10 @@ def _mounts(mounts: Iterable[str]) -> Iterator[Path]:
         yield path
 
 
-def _mount(path: Path, how: str = ",ro") -> str:
+def _mount(path: Path, options: str = ",ro") -> str:
     if re.search('[,"\n]', str(path)):
         raise ConfigError(
             f"{str(path)!r} cannot be mounted into a container: a comma, a quote or a line break in a path"
             " means something else there. Rename the folder, or reach it by a link without one."
         )
-    return f"--mount=type=bind,source={path},target={path}{how}"
+    return f"--mount=type=bind,source={path},target={path}{options}"

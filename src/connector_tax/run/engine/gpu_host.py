@@ -54,22 +54,26 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
         shape = model_shape(model, str(folder))
     except ConfigError:
         return None
-    width = _element_bytes(model, engine)
-    tokens = engine.args.get("max_model_len") or model.get("max_position_embeddings")
-    gpu = min(cards.gpus, key=lambda g: g.memory_mib or math.inf)
-    if width is None or gpu.memory_mib is None or not isinstance(tokens, int) or tokens <= 0:
+    element_bytes = _element_bytes(model, engine)
+    max_len = engine.args.get("max_model_len") or model.get("max_position_embeddings")
+    gpu = min(cards.gpus, key=lambda card: card.memory_mib or math.inf)
+    if element_bytes is None or gpu.memory_mib is None or not isinstance(max_len, int) or max_len <= 0:
         return None
     sizes = parallel_sizes(engine)
-    parts = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
-    per_token = shape.kv_values * width / parts
+    n_shards = sizes["tensor_parallel_size"] * sizes["pipeline_parallel_size"]
+    per_token = shape.kv_values * element_bytes / n_shards
     if engine.args.get("enable_expert_parallel"):
-        parts *= sizes["data_parallel_size"]
-    stored = 4 if "float32" in (model.get("dtype"), model.get("torch_dtype")) else 2
-    served = ASKED_BYTES.get(str(engine.args.get("dtype") or "auto"), 2)
-    weights = (weights_bytes(folder) or shape.total * stored) / parts * min(1.0, served / stored)
+        n_shards *= sizes["data_parallel_size"]
+    stored_bytes = 4 if "float32" in (model.get("dtype"), model.get("torch_dtype")) else 2
+    served_bytes = ASKED_BYTES.get(str(engine.args.get("dtype") or "auto"), 2)
+    weights = (
+        (weights_bytes(folder) or shape.total * stored_bytes)
+        / n_shards
+        * min(1.0, served_bytes / stored_bytes)
+    )
     utilization = memory_utilization(engine)
     available = gpu.memory_mib * 2**20 * utilization - weights
-    if per_token * tokens <= available:
+    if per_token * max_len <= available:
         return None
     fitting = max(0, math.floor(available / per_token / BLOCK_TOKENS) * BLOCK_TOKENS)
     if fitting >= longest_tokens:
@@ -83,7 +87,7 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
             "take a larger card, more of them (tensor_parallel_size), or shorter shapes."
         )
     return (
-        f"engine.args.max_model_len: {tokens} tokens need {per_token * tokens / GIB:.1f} GiB of KV memory,"
+        f"engine.args.max_model_len: {max_len} tokens need {per_token * max_len / GIB:.1f} GiB of KV memory,"
         f" and {gpu} has {max(available, 0) / GIB:.1f} GiB for it: {gpu.memory_mib / 1024:.1f} GiB x"
         f" {utilization:g} less {weights / GIB:.1f} GiB of weights. vLLM would refuse to start. {remedy}"
     )
@@ -91,14 +95,14 @@ def too_large(engine: EngineConfig, cards: Cards, longest_tokens: int) -> str | 
 
 def _element_bytes(model: Foreign, engine: EngineConfig) -> int | None:
     """Return the bytes per KV cache element; None for an unknown type."""
-    cache = str(engine.args.get("kv_cache_dtype") or "auto")
-    if cache.startswith("fp8"):
+    cache_dtype = str(engine.args.get("kv_cache_dtype") or "auto")
+    if cache_dtype.startswith("fp8"):
         return 1
-    if cache != "auto":
-        return ASKED_BYTES.get(cache)
-    asked = str(engine.args.get("dtype") or "auto")
-    if asked != "auto":
-        return ASKED_BYTES.get(asked, 2)
+    if cache_dtype != "auto":
+        return ASKED_BYTES.get(cache_dtype)
+    engine_dtype = str(engine.args.get("dtype") or "auto")
+    if engine_dtype != "auto":
+        return ASKED_BYTES.get(engine_dtype, 2)
     return BYTES.get(str(model.get("dtype") or model.get("torch_dtype") or "auto"), 2)
 
 
@@ -177,16 +181,16 @@ def _lacking(engine_python: str, card: bool, env: Mapping[str, str]) -> Iterator
 
 def _answer(engine_python: str, card: bool, env: Mapping[str, str]) -> _Answer | str:
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [engine_python, "-c", QUESTIONS, *["card"] * card],
             capture_output=True,
             text=True,
             timeout=ASK_WITHIN_S,
             env={**os.environ, **env},
         )
-        if asked.returncode != 0:
-            return (asked.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
-        return msgspec.json.decode(asked.stdout.splitlines()[-1], type=_Answer)
+        if process.returncode != 0:
+            return (process.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+        return msgspec.json.decode(process.stdout.splitlines()[-1], type=_Answer)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     except (ValueError, IndexError):
@@ -203,8 +207,8 @@ def refuse_engine(engine: EngineConfig) -> None:
         return
     python = engine_python(engine)
     check_model(engine)
-    if missing := lacking(python, card=False, env=with_references(engine.env, "engine.env")):
-        raise ConfigError("\n".join(f"engine.python: {what}" for what in missing))
+    if faults := lacking(python, card=False, env=with_references(engine.env, "engine.env")):
+        raise ConfigError("\n".join(f"engine.python: {fault}" for fault in faults))
 
 
 def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | None:
@@ -213,10 +217,10 @@ def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | 
     # A CPU build of torch samples without FlashInfer, whatever the cards.
     if not (identity.gpu and identity.cuda and isinstance(release, str)):
         return None
-    first, last = map(release_key, IMPORT_FLASHINFER)
-    default = "1" if first <= release_key(release) <= last else "0"
-    used = {**os.environ, **engine.env}.get(FLASHINFER_SAMPLER, default)
-    if used == "0" or not missing_modules(engine, ["flashinfer"]):
+    first_release, last_release = map(release_key, IMPORT_FLASHINFER)
+    default = "1" if first_release <= release_key(release) <= last_release else "0"
+    sampler_setting = {**os.environ, **engine.env}.get(FLASHINFER_SAMPLER, default)
+    if sampler_setting == "0" or not missing_modules(engine, ["flashinfer"]):
         return None
     return (
         f"engine.python: {engine.python} has no module flashinfer, without which vLLM {release} does not"
@@ -228,14 +232,14 @@ def without_flashinfer(engine: EngineConfig, identity: EngineIdentity) -> str | 
 
 def missing_modules(engine: EngineConfig, modules: Iterable[str]) -> set[str]:
     """Return those of ``modules`` that the engine's interpreter lacks; the embedded engine needs none."""
-    wanted = sorted(set(modules))
-    if engine.kind == "emulator" or not wanted:
+    names = sorted(set(modules))
+    if engine.kind == "emulator" or not names:
         return set()
     code = (
         "import importlib.util, json, sys; print(json.dumps([m for m in sys.argv[1:] if"
         " importlib.util.find_spec(m) is None]))"
     )
-    found = subprocess.run(
-        [*interpreter(engine), "-c", code, *wanted], capture_output=True, text=True, check=True
+    process = subprocess.run(
+        [*interpreter(engine), "-c", code, *names], capture_output=True, text=True, check=True
     )
-    return set(json.loads(found.stdout))
+    return set(json.loads(process.stdout))

@@ -120,11 +120,11 @@ def gpu_words(runtime: Runtime, cards: Cards) -> list[str]:
     return [f"--device=nvidia.com/gpu={uuid}" for uuid in uuids]
 
 
-def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, place: int = 0) -> Cards:
+def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, n_before: int = 0) -> Cards:
     """Return the cards of ``engine``: those of CUDA_VISIBLE_DEVICES if set, else from ``run.engine.gpu`` on.
 
     Args:
-        place: number of engines whose cards come first in CUDA_VISIBLE_DEVICES.
+        n_before: number of engines whose cards come first in CUDA_VISIBLE_DEVICES.
 
     Raises:
         ConfigError: an entry names no card or several, or fewer cards are visible than the engine takes.
@@ -135,40 +135,40 @@ def cards_of(engine: EngineConfig, environ: Mapping[str, str] | None = None, pla
         # A card of this host would be a second device, which the config does not ask for.
         return Cards((), engine.gpu, {VISIBLE: ""})
     variables = {**(os.environ if environ is None else environ), **engine.env}
-    shown = variables.get(VISIBLE)
-    if _shows_none(shown):
-        return Cards((), engine.gpu, {VISIBLE: str(shown)})
-    wanted = cards_wanted(engine)
-    if shown is not None:
-        entries = [e.strip() for e in shown.split(",")][place * wanted :]
-        shown = ",".join(entries) if place else shown
+    visible = variables.get(VISIBLE)
+    if _shows_none(visible):
+        return Cards((), engine.gpu, {VISIBLE: str(visible)})
+    n_cards = cards_wanted(engine)
+    if visible is not None:
+        entries = [e.strip() for e in visible.split(",")][n_before * n_cards :]
+        visible = ",".join(entries) if n_before else visible
     else:
-        entries = [str(engine.gpu + k) for k in range(wanted)]
-    present, fault = host_gpus()
-    if not present:
-        return Cards((), engine.gpu, {VISIBLE: ",".join(entries)}, _without_cards(shown, fault))
-    where = f"{VISIBLE}={shown}" if shown is not None else f"engine.gpu: {engine.gpu}"
-    if len(entries) < wanted:
+        entries = [str(engine.gpu + offset) for offset in range(n_cards)]
+    host_cards, fault = host_gpus()
+    if not host_cards:
+        return Cards((), engine.gpu, {VISIBLE: ",".join(entries)}, _without_cards(visible, fault))
+    source = f"{VISIBLE}={visible}" if visible is not None else f"engine.gpu: {engine.gpu}"
+    if len(entries) < n_cards:
         raise ConfigError(
-            f"{where}: {len(entries)} cards, but the engine's parallel sizes multiply to {wanted}. Show it"
+            f"{source}: {len(entries)} cards, but the engine's parallel sizes multiply to {n_cards}. Show it"
             " that many."
         )
-    gpus = tuple(_named(entry, present, where) for entry in entries[:wanted])
-    if len({g.uuid for g in gpus}) < len(gpus):
-        raise ConfigError(f"{where}: names one card twice. Give each card once.")
-    return Cards(gpus, engine.gpu, _environment(gpus), _note(entries, gpus, present, variables, shown))
+    gpus = tuple(_card_named(entry, host_cards, source) for entry in entries[:n_cards])
+    if len({gpu.uuid for gpu in gpus}) < len(gpus):
+        raise ConfigError(f"{source}: names one card twice. Give each card once.")
+    return Cards(gpus, engine.gpu, _environment(gpus), _note(entries, gpus, host_cards, variables, visible))
 
 
 def engines_shown(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> int | None:
     """Return how many engines CUDA_VISIBLE_DEVICES has cards for, at least 1; None if it lists none."""
-    shown = {**(os.environ if environ is None else environ), **engine.env}.get(VISIBLE)
-    if engine.kind != "vllm" or shown is None or _shows_none(shown):
+    visible = {**(os.environ if environ is None else environ), **engine.env}.get(VISIBLE)
+    if engine.kind != "vllm" or visible is None or _shows_none(visible):
         return None
-    return max(1, len(shown.split(",")) // cards_wanted(engine))
+    return max(1, len(visible.split(",")) // cards_wanted(engine))
 
 
-def _shows_none(shown: str | None) -> bool:
-    return shown is not None and shown.partition(",")[0].strip().lower() in SHOWN_NONE
+def _shows_none(visible: str | None) -> bool:
+    return visible is not None and visible.partition(",")[0].strip().lower() in SHOWN_NONE
 
 
 def cards_wanted(engine: EngineConfig) -> int:
@@ -178,7 +178,7 @@ def cards_wanted(engine: EngineConfig) -> int:
 def parallel_sizes(engine: EngineConfig) -> dict[str, int]:
     """Return the sizes by name in ``PARALLEL``; 1 where the engine's arguments set none."""
     sizes = {name: int(engine.args.get(name) or 1) for name in PARALLEL}
-    extra = [part for argument in engine.extra_args for part in argument.split("=", 1)]
+    extra = [word for argument in engine.extra_args for word in argument.split("=", 1)]
     for flag, value in itertools.pairwise(extra):
         name = SHORT_FLAGS.get(flag, flag.removeprefix("--").replace("-", "_"))
         if name in sizes and is_number(value):
@@ -207,10 +207,10 @@ def driver_version() -> str | None:
 
     try:
         pynvml.nvmlInit()
-        told = pynvml.nvmlSystemGetDriverVersion()
+        version = pynvml.nvmlSystemGetDriverVersion()
     except pynvml.NVMLError:
         return None
-    return told.decode() if isinstance(told, bytes) else str(told)
+    return version.decode() if isinstance(version, bytes) else str(version)
 
 
 def memory_used_mib(gpu: Gpu) -> int | None:
@@ -225,13 +225,13 @@ def memory_used_mib(gpu: Gpu) -> int | None:
 
 
 def _listed(nvml: Any) -> tuple[Gpu, ...]:
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         card = nvml.nvmlDeviceGetUUID(handle)
-        found.append(_gpu(nvml, handle, index, card))
-        found += [_gpu(nvml, instance, index, card) for instance in _mig_instances(nvml, handle)]
-    return tuple(found)
+        gpus.append(_gpu(nvml, handle, index, card))
+        gpus += [_gpu(nvml, instance, index, card) for instance in _mig_instances(nvml, handle)]
+    return tuple(gpus)
 
 
 def _mig_instances(nvml: Any, handle: Any) -> list[Any]:
@@ -239,13 +239,13 @@ def _mig_instances(nvml: Any, handle: Any) -> list[Any]:
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
     except nvml.NVMLError:
         return []  # the card does not support MIG
-    found = []
-    for k in range(count):
+    instances = []
+    for index in range(count):
         try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, k))
+            instances.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
         except nvml.NVMLError:
             continue  # no instance at this index
-    return found
+    return instances
 
 
 def _gpu(nvml: Any, handle: Any, index: int, card_uuid: str) -> Gpu:
@@ -263,65 +263,67 @@ def _numa(nvml: Any, handle: Any) -> int | None:
         bus = nvml.nvmlDeviceGetPciInfo(handle).busId
     except nvml.NVMLError:
         return None
-    place = re.sub("^0000(?=[0-9a-f]{4}:)", "", (bus.decode() if isinstance(bus, bytes) else bus).lower())
-    file = SYSFS / "bus" / "pci" / "devices" / place / "numa_node"
+    pci_address = re.sub(
+        "^0000(?=[0-9a-f]{4}:)", "", (bus.decode() if isinstance(bus, bytes) else bus).lower()
+    )
+    file = SYSFS / "bus" / "pci" / "devices" / pci_address / "numa_node"
     # -1 if the host has one node or the firmware does not report it.
     return int(text) if file.is_file() and (text := file.read_text().strip()).isdigit() else None
 
 
-def _named(entry: str, present: tuple[Gpu, ...], where: str) -> Gpu:
+def _card_named(entry: str, host_cards: tuple[Gpu, ...], source: str) -> Gpu:
     """Return the card that an entry names as CUDA reads it: by index, by UUID or by the start of one."""
     if is_number(entry):
-        fitting = [g for g in present if g.index == int(entry) and not g.is_mig]
+        fitting = [gpu for gpu in host_cards if gpu.index == int(entry) and not gpu.is_mig]
     else:
-        fitting = [g for g in present if entry and g.uuid.lower().startswith(entry.lower())]
+        fitting = [gpu for gpu in host_cards if entry and gpu.uuid.lower().startswith(entry.lower())]
     if len(fitting) == 1:
         return fitting[0]
-    found = "several cards" if fitting else "no card of this host"
+    matched = "several cards" if fitting else "no card of this host"
     raise ConfigError(
-        f"{where}: {entry!r} names {found}. There are: {'; '.join(map(str, present))}. Give an index or a"
-        f" UUID of these, or {VISIBLE}= (empty) for an engine that needs none."
+        f"{source}: {entry!r} names {matched}. There are: {'; '.join(map(str, host_cards))}. Give an index or"
+        f" a UUID of these, or {VISIBLE}= (empty) for an engine that needs none."
     )
 
 
 def _environment(gpus: tuple[Gpu, ...]) -> dict[str, str]:
-    if any(g.is_mig for g in gpus):
-        return {VISIBLE: ",".join(g.uuid for g in gpus)}
+    if any(gpu.is_mig for gpu in gpus):
+        return {VISIBLE: ",".join(gpu.uuid for gpu in gpus)}
     # Not UUIDs, although they are unambiguous: vLLM takes int() of each entry (decision 0011).
-    return {VISIBLE: ",".join(str(g.index) for g in gpus), ORDER: "PCI_BUS_ID"}
+    return {VISIBLE: ",".join(str(gpu.index) for gpu in gpus), ORDER: "PCI_BUS_ID"}
 
 
 def _note(
     entries: list[str],
     gpus: tuple[Gpu, ...],
-    present: tuple[Gpu, ...],
+    host_cards: tuple[Gpu, ...],
     variables: Mapping[str, str],
-    shown: str | None,
+    visible: str | None,
 ) -> str | None:
-    if any(g.is_mig for g in gpus):
+    if any(gpu.is_mig for gpu in gpus):
         return (
-            f"{VISIBLE}={shown} names a MIG instance. No vLLM up to 0.32 takes one (it reads each entry as a"
-            " number); if the engine dies with `invalid literal for int()`, that is why."
+            f"{VISIBLE}={visible} names a MIG instance. No vLLM up to 0.32 takes one (it reads each entry as"
+            " a number); if the engine dies with `invalid literal for int()`, that is why."
         )
-    by_number = any(is_number(e) for e in entries[: len(gpus)])
-    kinds = sorted({g.name for g in present if not g.is_mig})
-    if shown is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(kinds) > 1:
+    by_number = any(is_number(entry) for entry in entries[: len(gpus)])
+    card_names = sorted({gpu.name for gpu in host_cards if not gpu.is_mig})
+    if visible is not None and by_number and variables.get(ORDER) != "PCI_BUS_ID" and len(card_names) > 1:
         return (
-            f"{VISIBLE}={shown} is read in the order of the PCI bus, as nvidia-smi numbers cards:"
+            f"{VISIBLE}={visible} is read in the order of the PCI bus, as nvidia-smi numbers cards:"
             f" {'; '.join(map(str, gpus))}. CUDA by itself may put the fastest card first, and this host's"
-            f" differ ({', '.join(kinds)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the same."
-            " If another card was meant, name it by its UUID."
+            f" differ ({', '.join(card_names)}). The engine gets {ORDER}=PCI_BUS_ID, so that both mean the"
+            " same. If another card was meant, name it by its UUID."
         )
     return None
 
 
-def _without_cards(shown: str | None, fault: str | None) -> str | None:
+def _without_cards(visible: str | None, fault: str | None) -> str | None:
     """Return a note, or None if no card was requested on a host without a driver."""
-    if shown is None and fault == "this host has no NVIDIA driver":
+    if visible is None and fault == "this host has no NVIDIA driver":
         return None
-    asked = f"{VISIBLE}={shown}" if shown is not None else "engine.gpu"
+    setting = f"{VISIBLE}={visible}" if visible is not None else "engine.gpu"
     return (
-        f"{asked} names no card that could be looked up: {fault}. The engine is launched with it all the"
+        f"{setting} names no card that could be looked up: {fault}. The engine is launched with it all the"
         " same, and no card is watched."
     )
 
@@ -352,36 +354,36 @@ def slots_of(engine: EngineConfig, environ: Mapping[str, str] | None = None) -> 
     Raises:
         ConfigError: a card is missing or shared, the cards differ in kind, or a port is above the last one.
     """
-    of = len(engine.slots)
-    here = min(of, engines_shown(engine, environ) or of)
-    if engine.port + of - 1 > LAST_PORT and engine.port:
+    n_slots = len(engine.slots)
+    n_visible = min(n_slots, engines_shown(engine, environ) or n_slots)
+    if engine.port + n_slots - 1 > LAST_PORT and engine.port:
         raise ConfigError(
-            f"engine.port: {engine.port}: each of {of} engines has a port of its own from there on, and the"
-            f" last one is {LAST_PORT}. Give a lower one, or 0 to have free ones taken."
+            f"engine.port: {engine.port}: each of {n_slots} engines has a port of its own from there on, and"
+            f" the last one is {LAST_PORT}. Give a lower one, or 0 to have free ones taken."
         )
-    found = []
-    for place, gpu in enumerate(engine.slots[:here]):
-        own = replace(engine, gpu=gpu, port=engine.port + place if engine.port else 0)
-        found.append(Slot(own, cards_of(own, environ, place), place, here))
-    _check_apart(found)
-    return tuple(found)
+    slots = []
+    for index, gpu in enumerate(engine.slots[:n_visible]):
+        slot_engine = replace(engine, gpu=gpu, port=engine.port + index if engine.port else 0)
+        slots.append(Slot(slot_engine, cards_of(slot_engine, environ, index), index, n_visible))
+    _refuse_shared_cards(slots)
+    return tuple(slots)
 
 
-def _check_apart(slots: list[Slot]) -> None:
-    first: dict[str, Slot] = {}
+def _refuse_shared_cards(slots: list[Slot]) -> None:
+    slot_of: dict[str, Slot] = {}
     for slot in slots:
         for gpu in slot.cards.gpus:
-            if gpu.uuid in first:
+            if gpu.uuid in slot_of:
                 raise ConfigError(
-                    f"engine.gpus: {first[gpu.uuid].engine.gpu} and {slot.engine.gpu} would both run on"
+                    f"engine.gpus: {slot_of[gpu.uuid].engine.gpu} and {slot.engine.gpu} would both run on"
                     f" {gpu}. Each engine takes {len(slot.cards.gpus)} cards from the one that is named on;"
                     " name cards that are so far apart."
                 )
-            first[gpu.uuid] = slot
-    kinds = {gpu.name: gpu for slot in slots for gpu in slot.cards.gpus}
-    if len(kinds) > 1:
+            slot_of[gpu.uuid] = slot
+    gpu_of = {gpu.name: gpu for slot in slots for gpu in slot.cards.gpus}
+    if len(gpu_of) > 1:
         raise ConfigError(
-            f"engine.gpus: cards of {len(kinds)} kinds: {'; '.join(map(str, kinds.values()))}. One campaign"
+            f"engine.gpus: cards of {len(gpu_of)} kinds: {'; '.join(map(str, gpu_of.values()))}. One campaign"
             " measures on one kind, also with engine.mix_cards. Name those of one kind, or make a campaign"
             " of each."
         )

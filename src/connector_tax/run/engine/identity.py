@@ -65,7 +65,7 @@ print("\\n" + sys.argv[1] + json.dumps(out))
 _ANSWER = "connector-tax-identity:"
 ANSWER_WITHIN_S = 120
 # Further variables that can change a measurement; env.txt holds no others.
-_TELLING = re.compile(SHAPING.pattern + r"|(CONNECTOR_TAX|AGENTIC|LD)_\w*|PYTHONPATH", re.ASCII)
+_RELEVANT = re.compile(SHAPING.pattern + r"|(CONNECTOR_TAX|AGENTIC|LD)_\w*|PYTHONPATH", re.ASCII)
 
 
 def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
@@ -80,22 +80,22 @@ def interpreter_answer(engine: EngineConfig) -> dict[str, Any]:
     if engine.container is not None:
         python += f" in image {printable(engine.container.image, 300)}"
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             [*command, "-c", _PROBE, _ANSWER], capture_output=True, text=True, timeout=ANSWER_WITHIN_S
         )
     except subprocess.TimeoutExpired as error:
         raise EngineError(
             f"{python} did not say within {ANSWER_WITHIN_S} s which versions it has."
         ) from error
-    if found.returncode != 0:
-        raise EngineError(f"{python} does not run: {found.stderr.strip().splitlines()[-1:]}")
-    answers = [line for line in found.stdout.splitlines() if line.startswith(_ANSWER)]
-    if not answers:
+    if process.returncode != 0:
+        raise EngineError(f"{python} does not run: {process.stderr.strip().splitlines()[-1:]}")
+    answer_lines = [line for line in process.stdout.splitlines() if line.startswith(_ANSWER)]
+    if not answer_lines:
         raise EngineError(
             f"{python} ran without saying which versions it has: is it a Python interpreter? It printed"
-            f" {excerpt(found.stdout, 200)!r}"
+            f" {excerpt(process.stdout, 200)!r}"
         )
-    answer: dict[str, Any] = json.loads(answers[-1].removeprefix(_ANSWER))
+    answer: dict[str, Any] = json.loads(answer_lines[-1].removeprefix(_ANSWER))
     answer = {**versions_in(answer["packages"]), **answer}
     boot = answer.pop("boot", None)
     if engine.container is not None:
@@ -156,17 +156,17 @@ def env_text(engine: EngineConfig, connector: ConnectorSpec, identity: EngineIde
     """Return ``env.txt``: identity, relevant environment variables, the engine's installed packages."""
     environment = engine_environment(engine, connector, cards)
     if engine.container is not None:
-        given = given_environment(engine, connector)
-        environment["PYTHONPATH"] = python_path(image_of(engine.container), given)
-        passed = passed_names(environment, given)
-        environment = {name: value for name, value in environment.items() if name in passed}
-    told = msgspec.to_builtins(msgspec.structs.replace(identity, packages=UNSET))
-    lines = ["# identity", json.dumps(told, indent=2)]
+        configured = given_environment(engine, connector)
+        environment["PYTHONPATH"] = python_path(image_of(engine.container), configured)
+        names_inside = passed_names(environment, configured)
+        environment = {name: value for name, value in environment.items() if name in names_inside}
+    identity_fields = msgspec.to_builtins(msgspec.structs.replace(identity, packages=UNSET))
+    lines = ["# identity", json.dumps(identity_fields, indent=2)]
     lines += ["", "# environment of the engine"]
     lines += [
         f"{k}={MASKED if is_secret(k, v) else v}"
         for k, v in sorted(environment.items())
-        if _TELLING.fullmatch(k)
+        if _RELEVANT.fullmatch(k)
     ]
     lines += ["", "# packages of the engine's interpreter", *(identity.packages or ())]
     return "\n".join(lines) + "\n"

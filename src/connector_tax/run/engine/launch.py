@@ -40,8 +40,12 @@ from connector_tax.run.engine.virtual_gpu import VARIABLE as VIRTUAL_GPU
 
 STEP_LOG = "AGENTIC_STEP_LOG_PATH"
 # Variables that launch.sh sets itself, and those that it gets from its surroundings.
-_OWN = ("ENGINE_PYTHON", "MODEL", "HOST", "PORT")
-_KNOWN = {*_OWN, "HOME", *(f"CONNECTOR_TAX_{name}" for name in ("PROJECT", "STORE", "FOLDER", "NAME"))}
+_SCRIPT_NAMES = ("ENGINE_PYTHON", "MODEL", "HOST", "PORT")
+_KNOWN = {
+    *_SCRIPT_NAMES,
+    "HOME",
+    *(f"CONNECTOR_TAX_{name}" for name in ("PROJECT", "STORE", "FOLDER", "NAME")),
+}
 # Inherited variables that launch.sh also sets; those of the second pattern belong to a machine.
 _SHAPING = re.compile(SHAPING.pattern + r"|LD_\w+|CONNECTOR_TAX_(ENGINE_\w+|FAULT|STEP_FLUSH_S)", re.ASCII)
 _OF_A_MACHINE = re.compile(
@@ -113,14 +117,14 @@ echo "step records: $AGENTIC_STEP_LOG_PATH" >&2"""
 
 def instrument(environment: Mapping[str, str], *, emulator: bool = False) -> dict[str, str]:
     """Return the variables that load this project's code into an engine and replace cards by a virtual GPU."""
-    found, folders = {}, [PLUGINS, PATCHES, *([PACKAGE.parent] if emulator else [])]
+    variables, folders = {}, [PLUGINS, PATCHES, *([PACKAGE.parent] if emulator else [])]
     if environment.get(VIRTUAL_GPU):
         folders.insert(0, PLUGINS / "virtual_gpu" / "entry")
-        found[VISIBLE] = ""
+        variables[VISIBLE] = ""
         if plugins := environment.get("VLLM_PLUGINS"):
-            found["VLLM_PLUGINS"] = f"{plugins},virtual_gpu"
+            variables["VLLM_PLUGINS"] = f"{plugins},virtual_gpu"
     paths = [*map(str, folders), *filter(None, [environment.get("PYTHONPATH")])]
-    return {**found, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +155,18 @@ class Launch:
         Raises:
             ConfigError: a referenced variable is not set, or ``engine_python`` raised it.
         """
-        words = self._words(*self._places())
+        words = self._arguments(*self._script_values())
         if self.contained is None:
             return words
         # The client must not have the variables that the container gets through standard input, and the
         # supervisor must not have the container's PYTHONPATH.
-        own = [f"{name}={value}" for name, value in self._instrument().items()]
-        return ["env", *(word for name in self.contained.handed for word in ("-u", name)), *own, *words]
+        assignments = [f"{name}={value}" for name, value in self._instrument().items()]
+        return [
+            "env",
+            *(word for name in self.contained.handed for word in ("-u", name)),
+            *assignments,
+            *words,
+        ]
 
     def variables(self) -> dict[str, str]:
         return {**self.environment, **(self._instrument() if self.contained is None else {})}
@@ -168,12 +177,12 @@ class Launch:
         Args:
             configured: the connector with ``${STORE}``.
         """
-        written = replace(self, connector=configured, look_up=lambda value, where: value)
+        unresolved = replace(self, connector=configured, look_up=lambda value, where: value)
         # Make relative model paths absolute, for a script that runs elsewhere.
-        places = [os.path.abspath(p) if p.startswith(("./", "../")) else p for p in self._places()]  # noqa: PTH100
-        places = [_portable(place) for place in places]
-        run = " ".join(_word(_portable(word)) for word in written._words(*self._places()))
-        words = replace(written, cpus=())._words(*(f"${{{name}}}" for name in _OWN))
+        defaults = [os.path.abspath(p) if p.startswith(("./", "../")) else p for p in self._script_values()]  # noqa: PTH100
+        defaults = [_portable(default) for default in defaults]
+        run = " ".join(_word(_portable(word)) for word in unresolved._arguments(*self._script_values()))
+        words = replace(unresolved, cpus=())._arguments(*(f"${{{name}}}" for name in _SCRIPT_NAMES))
         program, missing = '"$ENGINE_PYTHON"', _NO_VLLM if self.engine.is_vllm else _NO_PACKAGES
         if self.contained is not None:
             program = self.contained.image.runtime
@@ -184,21 +193,21 @@ class Launch:
         command = " ".join(map(_word, by_hand))
         if program == "docker":  # docker: the caller's ids; podman: root inside is the caller
             command = re.sub(rf" --user={os.getuid()}:{os.getgid()}( --group-add=\d+)*", _USER, command)
-        exports, lost = written._exports()
-        named = dict.fromkeys(
-            name for text in (*places, *by_hand, *exports.values()) for name in REFERENCE.findall(text)
+        exports, secret_names = unresolved._exports()
+        referenced = dict.fromkeys(
+            name for text in (*defaults, *by_hand, *exports.values()) for name in REFERENCE.findall(text)
         )
         cpus = ",".join(map(str, self.cpus))
         document = self.environment.get(VIRTUAL_GPU)
         lines = [
             _HEAD,
-            *(f"ask {name}" for name in named if name not in _KNOWN),
-            *(f"{n}=${{{n}:-{_word(place)}}}" for n, place in zip(_OWN, places, strict=True)),
+            *(f"ask {name}" for name in referenced if name not in _KNOWN),
+            *(f"{n}=${{{n}:-{_word(default)}}}" for n, default in zip(_SCRIPT_NAMES, defaults, strict=True)),
             cpus and f"ENGINE_CPUS=${{ENGINE_CPUS-{cpus}}}   # empty: any core",
             f'command -v {program} > /dev/null || fail "{missing}"',
             _MODEL_THERE,
-            lost and f"# Not kept, since each was secret: {', '.join(lost)}.",
-            "CONNECTOR_TAX_STORE" in named and _STORE,
+            secret_names and f"# Not kept, since each was secret: {', '.join(secret_names)}.",
+            "CONNECTOR_TAX_STORE" in referenced and _STORE,
             self.contained and f"{_FOLDER}{_word(_portable(str(self.contained.home)))}",
             # Before the exports, which may overwrite MODEL or PORT.
             f"set -- {command}",
@@ -210,7 +219,7 @@ class Launch:
                 )
                 for n, text in exports.items()
             ),
-            document and _VIRTUAL_GPU.replace("DOCUMENT", _placed_anew(Path(document))),
+            document and _VIRTUAL_GPU.replace("DOCUMENT", _relocatable(Path(document))),
             self.environment.get(STEP_LOG) and _STEPS,
             # A comment is one line.
             "\n# As it ran: " + run.replace("\n", "\\n"),
@@ -218,8 +227,8 @@ class Launch:
         ]
         return "\n".join(line for line in lines if isinstance(line, str) and line)
 
-    def _places(self) -> list[str]:
-        """Return this launch's values of ``_OWN``."""
+    def _script_values(self) -> list[str]:
+        """Return this launch's values of ``_SCRIPT_NAMES``."""
         model = (
             self.engine.model
             if self.contained is None or not self.engine.is_vllm
@@ -227,46 +236,53 @@ class Launch:
         )
         return [engine_python(self.engine), model, self.host, str(self.port)]
 
-    def _words(self, python: str, model: str, host: str, port: str) -> list[str]:
-        before = ["taskset", "--cpu-list", ",".join(map(str, self.cpus))] if self.cpus else []
-        before = before if self.contained is None else launch_words(self.contained)
+    def _arguments(self, python: str, model: str, host: str, port: str) -> list[str]:
+        prefix = ["taskset", "--cpu-list", ",".join(map(str, self.cpus))] if self.cpus else []
+        prefix = prefix if self.contained is None else launch_words(self.contained)
         # launch/plugins/vllm_serve.py is the `vllm` command, also where that command fails.
         module = ["vllm_serve", "serve", model] if self.engine.is_vllm else [EMULATOR, "--model", model]
         # One word, before the others: vLLM takes the word after --name.key for its value.
         config = self.look_up(self.connector.kv_transfer_config, self.connector.id)
         connector = [f"--kv-transfer-config={json.dumps(config)}"] if config else []
-        named = ["--served-model-name", self.engine.served_model_name, "--host", host, "--port", port]
+        serving = ["--served-model-name", self.engine.served_model_name, "--host", host, "--port", port]
         arguments = engine_arguments(self.engine, self.connector, self.look_up)
-        return [*before, python, "-m", *module, *connector, *named, *arguments]
+        return [*prefix, python, "-m", *module, *connector, *serving, *arguments]
 
     def _of_another_launch(self, word: str) -> str:
         """Return a container's word with this launch's folders and name replaced by variables."""
         assert self.contained is not None
         word = word.replace(self.contained.mark, "${CONNECTOR_TAX_NAME}")
-        folders = (self._places()[1], self.steps, folder_in(self.connector))
-        for place, own in zip(folders, ("MODEL", "CONNECTOR_TAX_FOLDER", "CONNECTOR_TAX_STORE"), strict=True):
-            word = word.replace(f"source={place},target={place}", f"source=${{{own}}},target=${{{own}}}")
+        folders = (self._script_values()[1], self.steps, folder_in(self.connector))
+        for folder, variable in zip(
+            folders, ("MODEL", "CONNECTOR_TAX_FOLDER", "CONNECTOR_TAX_STORE"), strict=True
+        ):
+            word = word.replace(
+                f"source={folder},target={folder}", f"source=${{{variable}}},target=${{{variable}}}"
+            )
         return word
 
     def _instrument(self) -> dict[str, str]:
-        given = given_environment(self.engine, self.connector, self.look_up)
-        around = {**self.environment, **given}
+        configured = given_environment(self.engine, self.connector, self.look_up)
+        variables = {**self.environment, **configured}
         if self.contained is not None:
-            around["PYTHONPATH"] = python_path(self.contained.image, given)
-        return instrument(around, emulator=not self.engine.is_vllm)
+            variables["PYTHONPATH"] = python_path(self.contained.image, configured)
+        return instrument(variables, emulator=not self.engine.is_vllm)
 
     def _exports(self) -> tuple[dict[str, str], list[str]]:
         """Return the variables that launch.sh sets, and the names of inherited ones that hold a secret."""
-        given = given_environment(self.engine, self.connector, self.look_up)
-        told = self.contained.values if self.contained is not None else {}
+        configured = given_environment(self.engine, self.connector, self.look_up)
+        container_values = self.contained.values if self.contained is not None else {}
         shaping = {
             name: value
-            for name, value in sorted({**self.environment, **given, **self._instrument()}.items())
-            if name not in told and (name in {*given, "PYTHONPATH"} or (value and _SHAPING.fullmatch(name)))
+            for name, value in sorted({**self.environment, **configured, **self._instrument()}.items())
+            if name not in container_values
+            and (name in {*configured, "PYTHONPATH"} or (value and _SHAPING.fullmatch(name)))
         }
-        own = {*given, "PYTHONPATH"}
-        lost = [n for n, v in shaping.items() if n not in own and (is_secret(n, v) or masked(v) != v)]
-        return {n: _portable(v) for n, v in shaping.items() if n not in lost}, lost
+        never_secret = {*configured, "PYTHONPATH"}
+        secret_names = [
+            n for n, v in shaping.items() if n not in never_secret and (is_secret(n, v) or masked(v) != v)
+        ]
+        return {n: _portable(v) for n, v in shaping.items() if n not in secret_names}, secret_names
 
 
 def _portable(text: str) -> str:
@@ -283,7 +299,7 @@ def _word(text: str) -> str:
     return "".join(f'"${p}"' if k % 2 else p and shlex.quote(p) for k, p in enumerate(pieces)) or "''"
 
 
-def _placed_anew(document: Path) -> str:
+def _relocatable(document: Path) -> str:
     """Return a virtual GPU's document with a placeholder for the folder of its clock log."""
-    about = json.loads(document.read_text())
-    return json.dumps({**about, "clock_log": "@FOLDER@/device_clock.jsonl"}, indent=2)
+    fields = json.loads(document.read_text())
+    return json.dumps({**fields, "clock_log": "@FOLDER@/device_clock.jsonl"}, indent=2)

@@ -41,14 +41,14 @@ def free_port() -> int:
     return api_port(0)
 
 
-def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
+def api_port(wanted: int, index: int = 0, n_engines: int = 1) -> int:
     """Return ``wanted``, or for 0 a free port.
 
     A free port is unprotected until vLLM binds it a minute later. It is therefore drawn from the ports that
     the kernel never assigns by itself.
 
     Args:
-        place: index among the ``of`` engines that run side by side, each of which draws from its own ports.
+        index: among the ``n_engines`` engines that run side by side, each of which draws from its own ports.
 
     Raises:
         EngineError: ``wanted`` is in use, or none is free; names the listener if it is visible.
@@ -60,19 +60,19 @@ def api_port(wanted: int, place: int = 0, of: int = 1) -> int:
                 "or 0 to have a free one taken for each launch."
             )
         return wanted
-    own = [port for port in _never_given() if port % of == place]
-    for port in random.SystemRandom().sample(own, len(own)):
+    candidates = [port for port in _never_assigned() if port % n_engines == index]
+    for port in random.SystemRandom().sample(candidates, len(candidates)):
         if _is_free(port):
             return port
     raise EngineError(
-        f"engine.port: none of {len(own):,} ports of {LOOPBACK} is free. Give one as engine.port."
+        f"engine.port: none of {len(candidates):,} ports of {LOOPBACK} is free. Give one as engine.port."
     )
 
 
-def _never_given() -> list[int]:
+def _never_assigned() -> list[int]:
     """Return the ports from FIRST_PORT on that the kernel never assigns; all if it assigns all."""
     ports = range(FIRST_PORT, LAST_PORT + 1)
-    low, high = (int(end) for end in KERNEL_CHOOSES.read_text().split())
+    low, high = (int(bound) for bound in KERNEL_CHOOSES.read_text().split())
     return [port for port in ports if not low <= port <= high] or list(ports)
 
 
@@ -96,17 +96,17 @@ def first_port(port: SidePort, environment: Mapping[str, str], slot: int) -> int
     Raises:
         EngineError: it is above the last port.
     """
-    value = environment.get(port.env, "").strip()
-    return _port(port, int(value) if is_number(value) else port.port + STRIDE * slot)
+    setting = environment.get(port.env, "").strip()
+    return _checked_port(port, int(setting) if is_number(setting) else port.port + STRIDE * slot)
 
 
-def _port(side: SidePort, number: int) -> int:
-    if number > LAST_PORT:
+def _checked_port(side: SidePort, port: int) -> int:
+    if port > LAST_PORT:
         raise EngineError(
-            f"{side.env}: {side.used_by} would listen on port {number}, and the last one is {LAST_PORT}. Give"
+            f"{side.env}: {side.used_by} would listen on port {port}, and the last one is {LAST_PORT}. Give"
             " a lower one, under engine.env or in the shell."
         )
-    return number
+    return port
 
 
 def taken_side_port(
@@ -124,9 +124,9 @@ def taken_side_port(
     sizes = parallel_sizes(engine)
     ranks = sizes["tensor_parallel_size"] * sizes["data_parallel_size"]
     for side in connector.side_ports:
-        first = first_port(side, environment, 0)
-        for port in range(first, first + (ranks if side.per == "rank" else 1)) if side.listens else ():
-            if is_taken(_port(side, port)):
+        lowest = first_port(side, environment, 0)
+        for port in range(lowest, lowest + (ranks if side.per == "rank" else 1)) if side.listens else ():
+            if is_taken(_checked_port(side, port)):
                 return taken_words(connector, side, port)
     return None
 
@@ -177,15 +177,15 @@ class Listener:
 def listeners() -> list[Listener]:
     """Return every listening TCP socket of this network namespace."""
     return [
-        Listener(c.laddr.ip, c.laddr.port, c.pid)
-        for c in psutil.net_connections("tcp")
-        if c.status == psutil.CONN_LISTEN and c.laddr
+        Listener(connection.laddr.ip, connection.laddr.port, connection.pid)
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr
     ]
 
 
 def listens(port: int, root: int) -> bool:
-    there, ours = listeners(), family(root)
-    return any(x.port == port and x.address == LOOPBACK and x.pid in ours for x in there)
+    listening, pids = listeners(), family(root)
+    return any(x.port == port and x.address == LOOPBACK and x.pid in pids for x in listening)
 
 
 def intruder(port: int, root: int) -> str | None:
@@ -193,26 +193,26 @@ def intruder(port: int, root: int) -> str | None:
 
     Checked again before reporting: a process forked between the two listings is in one of them only.
     """
-    found = None
+    fault = None
     for _ in range(PORT_TRIES):
-        there, ours = listeners(), family(root)
-        found = next((w for x in there if x.port == port and (w := _wrong(x, ours))), None)
-        if found is None:
+        listening, pids = listeners(), family(root)
+        fault = next((w for x in listening if x.port == port and (w := _listener_fault(x, pids))), None)
+        if fault is None:
             return None
         time.sleep(PORT_PAUSE_S)
-    return found
+    return fault
 
 
-def _wrong(listener: Listener, launch: set[int]) -> str | None:
-    ours = listener.pid in launch
+def _listener_fault(listener: Listener, pids: set[int]) -> str | None:
+    is_ours = listener.pid in pids
     # A listener on another address of this host gets none of our requests.
-    if not ours and _takes_loopback(listener):
+    if not is_ours and _takes_loopback(listener):
         return (
             f"port {listener.port} of {LOOPBACK} is also answered by {listener.words}, which this launch did"
             " not start. End that process, give another engine.port, or 0 to have a free one taken for each"
             " launch."
         )
-    if ours and listener.address != LOOPBACK:
+    if is_ours and listener.address != LOOPBACK:
         return (
             f"the engine listens on {listener.address}:{listener.port} ({listener.words}), and is to listen"
             f" on {LOOPBACK} only: others on the network could use it, and their requests would be measured."
@@ -239,11 +239,11 @@ def _takes_loopback(listener: Listener) -> bool:
 def family(root: int) -> set[int]:
     """Return ``root`` and its descendants; empty once it has ended."""
     try:
-        return {root, *(p.pid for p in psutil.Process(root).children(recursive=True))}
+        return {root, *(process.pid for process in psutil.Process(root).children(recursive=True))}
     except psutil.NoSuchProcess:
         return set()
 
 
 def _listener(port: int) -> str:
-    found = next((x for x in listeners() if x.port == port and x.pid is not None), None)
-    return "" if found is None else f" by {found.words}"
+    listener = next((x for x in listeners() if x.port == port and x.pid is not None), None)
+    return "" if listener is None else f" by {listener.words}"

@@ -52,14 +52,14 @@ def processes_below(root: int) -> dict[str, psutil.Process]:
     Raises:
         psutil.NoSuchProcess: ``root`` is gone.
     """
-    found: dict[str, psutil.Process] = {}
+    by_role: dict[str, psutil.Process] = {}
     for process in psutil.Process(root).children(recursive=True):
         try:
             role = _role(process)
         except psutil.Error:
             continue  # ended since it was listed
-        found[role if role not in found else f"{role}#{process.pid}"] = process
-    return found
+        by_role[role if role not in by_role else f"{role}#{process.pid}"] = process
+    return by_role
 
 
 def _role(process: psutil.Process) -> str:
@@ -87,8 +87,8 @@ MemoryBefore = dict[Gpu, int]
 
 def memory_before(gpus: tuple[Gpu, ...]) -> MemoryBefore:
     """Return the MiB in use on each card now, without cards that do not report it."""
-    used = {gpu: memory_used_mib(gpu) for gpu in gpus}
-    return {gpu: mib for gpu, mib in used.items() if mib is not None}
+    used_mib = {gpu: memory_used_mib(gpu) for gpu in gpus}
+    return {gpu: mib for gpu, mib in used_mib.items() if mib is not None}
 
 
 def wait_released(before: MemoryBefore, *, tolerance_mib: int, timeout_s: float) -> None:
@@ -225,7 +225,7 @@ class RunningEngine:
         return masked("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
     def last_words(self) -> str:
-        return f"its log ends with: {_last_line(self.log_text())}"
+        return f"its log ends with: {_last_log_line(self.log_text())}"
 
     def _since_ready(self) -> str:
         """Like ``log_text``, without what a ready engine logged while it started."""
@@ -272,9 +272,9 @@ class RunningEngine:
         Raises:
             LaunchError: another process listens there, or the engine listens beyond 127.0.0.1.
         """
-        wrong = intruder(self.port, self.root)
-        if wrong is not None and self.death() is None:  # leftovers of a dead engine are not intruders
-            raise LaunchError(f"{self.request.connector.id}: {wrong}")
+        fault = intruder(self.port, self.root)
+        if fault is not None and self.death() is None:  # leftovers of a dead engine are not intruders
+            raise LaunchError(f"{self.request.connector.id}: {fault}")
 
     def processes(self) -> dict[str, psutil.Process]:
         """Return the engine's processes by role, without the supervisor and a container's helpers."""
@@ -316,21 +316,21 @@ def _running_engine(
     port = api_port(request.engine.port, request.place, request.of)
     cards = request.cards or cards_of(request.engine)
     environment = engine_environment(request.engine, request.connector, cards)
-    taken = taken_side_port(request.engine, request.connector, environment)
-    if taken is not None:
-        raise EngineError(taken)
-    before = memory_before(cards.gpus)
-    killed = oom_kills()
+    port_fault = taken_side_port(request.engine, request.connector, environment)
+    if port_fault is not None:
+        raise EngineError(port_fault)
+    used_before_mib = memory_before(cards.gpus)
+    oom_kills_before = oom_kills()
     mark = new_mark()
     supervisor = _spawn(request, configured, port, environment, cards, mark, sockets)
     inside = Inside(mark) if request.engine.container is not None else None
 
     def release() -> None:
         tolerance_mib, timeout_s = request.engine.release_tolerance_mib, request.engine.release_timeout_s
-        wait_released(before, tolerance_mib=tolerance_mib, timeout_s=timeout_s)
+        wait_released(used_before_mib, tolerance_mib=tolerance_mib, timeout_s=timeout_s)
 
     try:
-        yield RunningEngine(request, port, supervisor, killed, inside)
+        yield RunningEngine(request, port, supervisor, oom_kills_before, inside)
     except Exception as error:
         try:
             _end(request, supervisor)
@@ -436,7 +436,7 @@ def _tail(path: Path) -> str:
         return handle.read().decode(errors="replace")
 
 
-def _last_line(text: str) -> str:
+def _last_log_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return printable(lines[-1], MOST_CHARACTERS) if lines else "nothing"
 
@@ -449,11 +449,11 @@ T = TypeVar("T")
 
 
 def cpu_seconds(engine: RunningEngine) -> dict[str, float]:
-    return _of_each(engine, lambda p: float(p.cpu_times().user + p.cpu_times().system))
+    return _per_process(engine, lambda process: float(process.cpu_times().user + process.cpu_times().system))
 
 
 def rss_mib(engine: RunningEngine) -> dict[str, float]:
-    return _of_each(engine, lambda p: p.memory_info().rss / 2**20)
+    return _per_process(engine, lambda process: process.memory_info().rss / 2**20)
 
 
 def host_busy_seconds() -> float:
@@ -464,30 +464,34 @@ def host_busy_seconds() -> float:
 
 def idle_use(engine: RunningEngine, sample_s: float) -> IdleUse:
     """Return each process's CPU share without requests, over ``sample_s``, and the spinning threads."""
-    processes, threads, start = cpu_seconds(engine), _thread_seconds(engine), time.monotonic()
+    cpu_before_s, threads_before, start_s = cpu_seconds(engine), _thread_seconds(engine), time.monotonic()
     time.sleep(sample_s)
-    elapsed_s = time.monotonic() - start
-    now = _thread_seconds(engine)
+    elapsed_s = time.monotonic() - start_s
+    threads_after = _thread_seconds(engine)
     spinning = [
-        Spinning(process=process, thread=name, share=(seconds - threads[process, tid][1]) / elapsed_s)
-        for (process, tid), (name, seconds) in now.items()
-        if (process, tid) in threads
+        Spinning(
+            process=process, thread=thread, share=(seconds - threads_before[process, tid][1]) / elapsed_s
+        )
+        for (process, tid), (thread, seconds) in threads_after.items()
+        if (process, tid) in threads_before
     ]
     return IdleUse(
         idle_share={
-            k: (v - processes[k]) / elapsed_s for k, v in cpu_seconds(engine).items() if k in processes
+            role: (cpu_s - cpu_before_s[role]) / elapsed_s
+            for role, cpu_s in cpu_seconds(engine).items()
+            if role in cpu_before_s
         },
-        spinning=tuple(s for s in spinning if s.share >= SPINS_FROM),
+        spinning=tuple(spinner for spinner in spinning if spinner.share >= SPINS_FROM),
     )
 
 
 def _thread_seconds(engine: RunningEngine) -> dict[tuple[str, int], tuple[str, float]]:
     """Return (process, thread id) -> (name, CPU seconds)."""
-    found = _of_each(engine, lambda p: (p.pid, p.threads()))
+    by_role = _per_process(engine, lambda process: (process.pid, process.threads()))
     return {
-        (role, t.id): (thread_name(pid, t.id), t.user_time + t.system_time)
-        for role, (pid, threads) in found.items()
-        for t in threads
+        (role, thread.id): (thread_name(pid, thread.id), thread.user_time + thread.system_time)
+        for role, (pid, threads) in by_role.items()
+        for thread in threads
     }
 
 
@@ -498,11 +502,11 @@ def thread_name(pid: int, tid: int) -> str:
         return str(tid)  # ended since it was listed
 
 
-def _of_each(engine: RunningEngine, figure: Callable[[psutil.Process], T]) -> dict[str, T]:
-    out = {}
+def _per_process(engine: RunningEngine, figure: Callable[[psutil.Process], T]) -> dict[str, T]:
+    figures = {}
     if engine.supervisor.poll() is None:
         for role, process in engine.processes().items():
             # A process that ended since it was listed has no figure.
             with suppress(psutil.Error):
-                out[role] = figure(process)
-    return out
+                figures[role] = figure(process)
+    return figures

@@ -37,7 +37,7 @@ _DIED = re.compile(
     r"(?P<kind>Worker|Engine core|RayWorkerProc) (?:proc )?(?P<name>\S+) died unexpectedly(?: \(exit code:"
     r" (?P<code>-?\d+)\))?"
 )
-_UNTOLD = "vLLM's log does not say of what"
+_CAUSE_UNKNOWN = "vLLM's log does not say of what"
 _WORKER_GONE = "WorkerProc initialization failed"
 # All that a killed engine core leaves in 0.32, beside an EngineDeadError that points at a missing trace.
 _CORE_GONE = "engine core exited unexpectedly"
@@ -72,13 +72,13 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
     if killed is not None:
         return killed
     # SystemExit and KeyboardInterrupt mean that a process was told to end; they are no causes.
-    told = [line for line in causes if not line.startswith(("SystemExit", "KeyboardInterrupt"))]
-    for candidates in (told, causes, [d.words for d in deaths], exceptions):
+    real_causes = [line for line in causes if not line.startswith(("SystemExit", "KeyboardInterrupt"))]
+    for candidates in (real_causes, causes, [death.words for death in deaths], exceptions):
         if candidates:
             return candidates[0]
-    name = _signal_name(exit_code)
-    if name is not None:
-        return f"killed by {name}; the log gives no reason"
+    signal_name = _signal_name(exit_code)
+    if signal_name is not None:
+        return f"killed by {signal_name}; the log gives no reason"
     errors = [line for line in lines if _ERROR_WORD.search(line)]
     if errors:
         return errors[-1]
@@ -88,8 +88,8 @@ def root_cause(log_text: str, exit_code: int | None = None) -> str:
 def since_ready(stream_text: str) -> str:
     """Return a stream's text after the engine became ready; earlier errors did not prevent the start."""
     lines = stream_text.splitlines()
-    ready = [k for k, line in enumerate(lines) if _READY.search(line)]
-    return "\n".join(lines[ready[-1] + 1 :] if ready else lines)
+    ready_lines = [index for index, line in enumerate(lines) if _READY.search(line)]
+    return "\n".join(lines[ready_lines[-1] + 1 :] if ready_lines else lines)
 
 
 def error_in(log_text: str) -> str | None:
@@ -105,33 +105,35 @@ def _lines(log_text: str) -> list[str]:
 
 def _exceptions(lines: list[str]) -> tuple[list[str], list[str]]:
     """Return all lines that end a traceback, and those that are no wrappers."""
-    found = [line for line in lines if _EXCEPTION.match(line)]
-    return found, [line for line in found if not any(w in line for w in WRAPPERS)]
+    exceptions = [line for line in lines if _EXCEPTION.match(line)]
+    return exceptions, [line for line in exceptions if not any(wrapper in line for wrapper in WRAPPERS)]
 
 
 def _deaths(lines: list[str]) -> list[_Death]:
-    found = []
+    deaths = []
     for line in lines:
         if match := _DIED.search(line):
-            kind = "engine core" if match["kind"] == "Engine core" else "worker"
+            role = "engine core" if match["kind"] == "Engine core" else "worker"
         elif match := _FAILED_CORE.search(line):
-            kind = "engine core"
+            role = "engine core"
         elif _WORKER_GONE in line:
             # If it raised an exception, that stands before this line and takes precedence.
-            found.append(
-                _Death(f"a worker process ended while it started, without an exception: {_UNTOLD}", None)
+            deaths.append(
+                _Death(
+                    f"a worker process ended while it started, without an exception: {_CAUSE_UNKNOWN}", None
+                )
             )
             continue
         elif _CORE_GONE in line:
-            found.append(_Death(f"engine core process ended unexpectedly: {_UNTOLD}", None))
+            deaths.append(_Death(f"engine core process ended unexpectedly: {_CAUSE_UNKNOWN}", None))
             continue
         else:
             continue
         code = match["code"]
-        name = _signal_name(int(code)) if code is not None else None
-        end = name or (f"exit code {code}" if code is not None else _UNTOLD)
-        found.append(_Death(f"{kind} process {match['name']} died: {end}", name))
-    return found
+        signal_name = _signal_name(int(code)) if code is not None else None
+        manner = signal_name or (f"exit code {code}" if code is not None else _CAUSE_UNKNOWN)
+        deaths.append(_Death(f"{role} process {match['name']} died: {manner}", signal_name))
+    return deaths
 
 
 def _killed(deaths: list[_Death], causes: list[str]) -> str | None:
@@ -147,5 +149,5 @@ def _signal_name(exit_code: int | None) -> str | None:
     """Return the signal behind a shell's 128 + n or Python's -n; None for an ordinary exit."""
     if exit_code is None or 0 <= exit_code <= 128:
         return None
-    number = -exit_code if exit_code < 0 else exit_code - 128
-    return signal.Signals(number).name if number in set(signal.Signals) else None
+    signum = -exit_code if exit_code < 0 else exit_code - 128
+    return signal.Signals(signum).name if signum in set(signal.Signals) else None

@@ -76,16 +76,18 @@ def recorder_heard(step_log: Path, stderr_log: Path, *, connector: bool = False)
         stderr_log: of its launch, where step timing logs what it wraps.
         connector: whether it has one; its hooks, also the workers', must then be in the records.
     """
-    said = [line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line]
-    last = said[-1] if said else "nothing about step timing in its log"
+    messages = [
+        line.partition("connector-tax: ")[2] for line in _lines(stderr_log) if "connector-tax: " in line
+    ]
+    last_message = messages[-1] if messages else "nothing about step timing in its log"
     if not any(step_log.parent.glob(f"{step_log.stem}.scheduler.*.jsonl")):
-        return StepTiming(False, f"the engine served requests and recorded no step; it says: {last}")
+        return StepTiming(False, f"the engine served requests and recorded no step; it says: {last_message}")
     raw = sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl"))
-    codes = unheard(h for path in raw for h in headers_of(path)).values() if connector else ()
-    silent = ", ".join(code.replace("_", " ") for code in codes)
-    refused = [line for line in said if line.startswith("no step records")]
-    says = f"hook times are not known: {silent}; the engine says: {(refused or [last])[-1]}"
-    return StepTiming(not silent, says if silent else None)
+    codes = unheard(header for path in raw for header in headers_of(path)).values() if connector else ()
+    missing_hooks = ", ".join(code.replace("_", " ") for code in codes)
+    refused = [line for line in messages if line.startswith("no step records")]
+    reason = f"hook times are not known: {missing_hooks}; the engine says: {(refused or [last_message])[-1]}"
+    return StepTiming(not missing_hooks, reason if missing_hooks else None)
 
 
 def vllm_folder(engine: EngineConfig) -> Path:
@@ -132,11 +134,13 @@ def _run(engine: EngineConfig, *flags: str) -> Report:
         *python,
         *flags,
     ]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
     try:
-        return msgspec.json.decode(found.stdout, type=Report)
+        return msgspec.json.decode(process.stdout, type=Report)
     except ValueError as error:  # msgspec's errors are ValueErrors
-        raise EngineError(f"{' '.join(command)} failed: {found.stderr.strip() or found.stdout}") from error
+        raise EngineError(
+            f"{' '.join(command)} failed: {process.stderr.strip() or process.stdout}"
+        ) from error
 
 
 # Transports and listening addresses of connectors, from the engine's log.
@@ -170,20 +174,22 @@ class CameUpWith:
 
 
 def transports_of(log_text: str) -> CameUpWith:
-    return CameUpWith(_found(_TRANSPORTS, log_text, str.lower), _found(_SIDE_CHANNELS, log_text, str))
+    return CameUpWith(
+        _values_logged(_TRANSPORTS, log_text, str.lower), _values_logged(_SIDE_CHANNELS, log_text, str)
+    )
 
 
-def _found(
-    patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, form: Callable[[str], str]
+def _values_logged(
+    patterns: tuple[tuple[str, re.Pattern[str]], ...], text: str, convert: Callable[[str], str]
 ) -> Logged | None:
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for line in text.splitlines():
         for name, pattern in patterns:
             if match := pattern.search(line):
-                value = form(match.group(1) or "") or "rdma"
-                if value not in found.setdefault(name, []):
-                    found[name].append(value)
-    return {name: tuple(values) for name, values in found.items()} or None
+                value = convert(match.group(1) or "") or "rdma"
+                if value not in values_by_name.setdefault(name, []):
+                    values_by_name[name].append(value)
+    return {name: tuple(values) for name, values in values_by_name.items()} or None
 
 
 # (setting, pattern, value); value None: the pattern's group. The first match counts. Wordings: vLLM 0.11 to
@@ -220,22 +226,22 @@ def resolved_settings(step_log: Path | None, log_text: str) -> Settings:
         step_log: AGENTIC_STEP_LOG_PATH of the launch, beside which each process writes its own file;
             None if step timing is off.
     """
-    found: Settings = {}
+    settings: Settings = {}
     for path in sorted(step_log.parent.glob(f"{step_log.stem}.*.jsonl")) if step_log is not None else ():
         for header in headers_of(path):
-            found |= {k: v for k, v in (header.get("settings") or {}).items() if v is not None}
+            settings |= {k: v for k, v in (header.get("settings") or {}).items() if v is not None}
     for name, pattern, value in _LOGGED:
-        if name not in found and (match := re.search(pattern, log_text)):
-            found[name] = value if value is not None else match.group(match.lastindex or 1)
-    return found
+        if name not in settings and (match := re.search(pattern, log_text)):
+            settings[name] = value if value is not None else match.group(match.lastindex or 1)
+    return settings
 
 
-def pinned(plain: Settings, own: Settings) -> dict[str, Change]:
+def pinned(plain_settings: Settings, connector_settings: Settings) -> dict[str, Change]:
     """Return the block-count change for a matched launch, so that both have the same number of KV blocks."""
-    name = "cache_config.num_gpu_blocks"
-    if own.get(name) is None or plain.get(name) == own[name]:
+    setting = "cache_config.num_gpu_blocks"
+    if connector_settings.get(setting) is None or plain_settings.get(setting) == connector_settings[setting]:
         return {}
-    return {name: {"plain": plain.get(name), "own": own[name]}}
+    return {setting: {"plain": plain_settings.get(setting), "own": connector_settings[setting]}}
 
 
 def matching_flags(changes: dict[str, Change]) -> tuple[list[str], dict[str, str], list[str]]:
@@ -243,21 +249,21 @@ def matching_flags(changes: dict[str, Change]) -> tuple[list[str], dict[str, str
     arguments: list[str] = []
     environment: dict[str, str] = {}
     unmatched = []
-    for name, change in changes.items():
+    for setting, change in changes.items():
         value = change["own"]
-        if name in _SWITCHES and isinstance(value, bool):
-            arguments.append(("--" if value else "--no-") + _SWITCHES[name])
-        elif name in _VALUES and value is not None:
-            arguments += ["--" + _VALUES[name], str(value)]
-        elif name == "compilation_config.cudagraph_mode" and value is not None:
+        if setting in _SWITCHES and isinstance(value, bool):
+            arguments.append(("--" if value else "--no-") + _SWITCHES[setting])
+        elif setting in _VALUES and value is not None:
+            arguments += ["--" + _VALUES[setting], str(value)]
+        elif setting == "compilation_config.cudagraph_mode" and value is not None:
             arguments += [
                 "--compilation-config",
                 json.dumps({"cudagraph_mode": str(value).rpartition(".")[2]}),
             ]
-        elif name == "log.kv_cache_layout" and value is not None:
+        elif setting == "log.kv_cache_layout" and value is not None:
             environment["VLLM_KV_CACHE_LAYOUT"] = value
         else:
-            unmatched.append(name)
+            unmatched.append(setting)
     return arguments, environment, unmatched
 
 

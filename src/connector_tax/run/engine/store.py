@@ -73,26 +73,26 @@ def folder_in(connector: ConnectorSpec) -> Path | None:
     texts = json.dumps(
         [connector.kv_transfer_config, connector.env, connector.extra_args], ensure_ascii=False
     )
-    found = slot.search(texts)
-    return None if found is None else Path(found[0])
+    match = slot.search(texts)
+    return None if match is None else Path(match[0])
 
 
 def _filled(value: Any, path: str) -> Any:
     if isinstance(value, str):
         return value.replace(STORE, path)
     if isinstance(value, dict):
-        return {name: _filled(part, path) for name, part in value.items()}
+        return {name: _filled(item, path) for name, item in value.items()}
     if isinstance(value, list):
-        return [_filled(part, path) for part in value]
+        return [_filled(item, path) for item in value]
     return value
 
 
 def _take_slot(root: Path) -> tuple[TextIO, Path]:
     """Return the lock, which the caller closes, and the folder of the first free slot."""
-    number = 0
-    while (lock := _lock(root / f"{number}.lock")) is None:
-        number += 1
-    return lock, root / str(number)
+    index = 0
+    while (lock := _lock(root / f"{index}.lock")) is None:
+        index += 1
+    return lock, root / str(index)
 
 
 def _lock(path: Path) -> TextIO | None:
@@ -110,13 +110,13 @@ def _lock(path: Path) -> TextIO | None:
 
 def _remove_leftovers(root: Path, but: Path) -> None:
     """Empty slots whose holders are gone."""
-    for lock in sorted(root.glob("*.lock")):
-        folder = lock.with_suffix("")
+    for lock_path in sorted(root.glob("*.lock")):
+        folder = lock_path.with_suffix("")
         if folder == but or not folder.exists():
             continue
-        held = _lock(lock)
-        if held is not None:
-            with held:
+        handle = _lock(lock_path)
+        if handle is not None:
+            with handle:
                 _remove(folder)
 
 

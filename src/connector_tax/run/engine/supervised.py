@@ -50,9 +50,9 @@ def clean_logs(folder: Path) -> None:
 
 def _clean(path: Path) -> None:
     # Two passes, so that a log without a secret needs no space for a copy.
-    if all(text == clean for text, clean in _pieces(path)):
+    if all(raw == masked_text for raw, masked_text in _pieces(path)):
         return
-    masked_pieces = (clean.encode("utf-8", "surrogateescape") for _, clean in _pieces(path))
+    masked_pieces = (masked_text.encode("utf-8", "surrogateescape") for _, masked_text in _pieces(path))
     write_pieces(path, masked_pieces, mode=path.stat().st_mode & 0o777)
 
 
@@ -105,7 +105,7 @@ class Marked:
         Args:
             newest: examine only this many, the newest; None: all.
         """
-        parents, ticks, found, groups = {}, {}, set(), {}
+        parents, ticks, pids, groups = {}, {}, set(), {}
         logs = self._logs()
         for pid in islice(newest_first(), newest):
             fields = process_stat(pid)
@@ -114,43 +114,43 @@ class Marked:
             parents[pid], ticks[pid] = int(fields[1]), int(fields[19])
             if carries(pid, self.mark):
                 groups[int(fields[2])] = start_ticks(int(fields[2]))
-                found.add(pid)
+                pids.add(pid)
             elif logs & _written_by(pid):
-                found.add(pid)
-        frontier = found
+                pids.add(pid)
+        frontier = pids
         while frontier:
-            frontier = {pid for pid, parent in parents.items() if parent in frontier} - found
-            found |= frontier
+            frontier = {pid for pid, parent in parents.items() if parent in frontier} - pids
+            pids |= frontier
         groups.pop(os.getpgrp(), None)
-        return Found({pid: ticks[pid] for pid in found}, groups)
+        return Found({pid: ticks[pid] for pid in pids}, groups)
 
     def _logs(self) -> set[tuple[int, int]]:
         """Return device and inode of the launch's regular log files; links and devices identify nothing."""
-        found = set()
+        identities = set()
         for name in LOGS:
             with suppress(OSError):  # not there yet
-                state = os.lstat(self.folder / name)
-                if stat.S_ISREG(state.st_mode):
-                    found.add((state.st_dev, state.st_ino))
-        return found
+                status = os.lstat(self.folder / name)
+                if stat.S_ISREG(status.st_mode):
+                    identities.add((status.st_dev, status.st_ino))
+        return identities
 
 
 def carries(pid: int, mark: str) -> bool:
     """Return whether a process's environment contains the mark."""
-    wanted = f"{VARIABLE}={mark}".encode()
+    variable = f"{VARIABLE}={mark}".encode()
     with suppress(OSError):  # ended, or another user's
-        return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return False
 
 
 def _written_by(pid: int) -> set[tuple[int, int]]:
     """Return device and inode of a process's standard output and error."""
-    found = set()
+    identities = set()
     for descriptor in (1, 2):
         with suppress(OSError):  # ended, closed, or another user's
-            state = Path(f"/proc/{pid}/fd/{descriptor}").stat()
-            found.add((state.st_dev, state.st_ino))
-    return found
+            status = Path(f"/proc/{pid}/fd/{descriptor}").stat()
+            identities.add((status.st_dev, status.st_ino))
+    return identities
 
 
 def signal_if(pid: int, signum: signal.Signals, ticks: int) -> None:
@@ -252,20 +252,20 @@ POLL_S = 0.3
 
 def first_process(mark: str) -> int | None:
     """Return the host's pid of the container's first process; None before it starts or on another host."""
-    found = []
+    candidates = []
     for pid in newest_first():
         if carries(pid, mark) and _runs_init(pid) and (fields := process_stat(pid)) is not None:
-            found.append((int(fields[19]), pid))
+            candidates.append((int(fields[19]), pid))
     # Between fork and exec a child looks like its parent, so the oldest counts.
-    return min(found)[1] if found else None
+    return min(candidates)[1] if candidates else None
 
 
 def _runs_init(pid: int) -> bool:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return words[1:2] == [os.fsencode(INIT)]
+    return arguments[1:2] == [os.fsencode(INIT)]
 
 
 class Inside:
@@ -311,34 +311,37 @@ def _end_monitors(name: str) -> None:
     Any other is about to end.
     """
     deadline = time.monotonic() + MONITOR_ENDS_WITHIN_S
-    while (found := _monitors(name)) and time.monotonic() < deadline:
+    while (monitors := _monitors(name)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for monitor, began in found.items():
-        below = {pid: ticks for pid in descendants(monitor) if (ticks := start_ticks(pid)) is not None}
-        if start_ticks(monitor) == began:  # else the pid belongs to another process now
-            for pid, ticks in {**below, monitor: began}.items():
+    for monitor, began_ticks in monitors.items():
+        ticks_below = {pid: ticks for pid in descendants(monitor) if (ticks := start_ticks(pid)) is not None}
+        if start_ticks(monitor) == began_ticks:  # else the pid belongs to another process now
+            for pid, ticks in {**ticks_below, monitor: began_ticks}.items():
                 signal_if(pid, signal.SIGKILL, ticks)
 
 
 def _monitors(name: str) -> dict[int, int]:
     """Return living monitors -> start in clock ticks since boot, read before their command line."""
-    found = {}
+    monitors = {}
     for pid in newest_first():
         with suppress(OSError):  # it has ended
             ticks = start_ticks(pid)
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            named = Path(os.fsdecode(words[0])).name == "conmon" and (b"-n", name.encode()) in pairwise(words)
-            if named and ticks is not None:
-                found[pid] = ticks
-    return found
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            is_monitor = Path(os.fsdecode(arguments[0])).name == "conmon" and (
+                b"-n",
+                name.encode(),
+            ) in pairwise(arguments)
+            if is_monitor and ticks is not None:
+                monitors[pid] = ticks
+    return monitors
 
 
 def _removed(runtime: Runtime, name: str) -> str | None:
     """Return why the container was not removed; None if it was, or did not exist."""
-    now = ("--time=0",) if runtime == "podman" else ()
+    no_grace = ("--time=0",) if runtime == "podman" else ()
     try:
-        done = subprocess.run(
-            [runtime, "rm", "--force", "--volumes", *now, "--", name],
+        process = subprocess.run(
+            [runtime, "rm", "--force", "--volumes", *no_grace, "--", name],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -346,7 +349,11 @@ def _removed(runtime: Runtime, name: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return None if done.returncode == 0 or "no such container" in done.stderr.lower() else done.stderr.strip()
+    return (
+        None
+        if process.returncode == 0 or "no such container" in process.stderr.lower()
+        else process.stderr.strip()
+    )
 
 
 # Leftovers: engine processes without a supervisor, found by the launch's mark and ended.
@@ -370,17 +377,17 @@ def end_leftovers(folder: Path, *, grace_s: float) -> list[int]:
     Raises:
         EngineError: processes survive SIGKILL, or a container stays. The record is kept for the next start.
     """
-    ended: list[int] = []
+    ended_pids: list[int] = []
     supervisor = recorded_supervisor(folder)
     if supervisor is not None and supervisor.of_this_boot:
         if supervisor.lives:
-            ended.append(supervisor.pid)
+            ended_pids.append(supervisor.pid)
             _end_supervisor(supervisor, grace_s + KILL_AFTER_S)
-        ended += _end_marked(Marked(supervisor.mark, folder))
+        ended_pids += _end_marked(Marked(supervisor.mark, folder))
     if supervisor is not None and supervisor.container is not None:
         remove_container(supervisor.container, supervisor.mark)
     (folder / RECORD).unlink(missing_ok=True)
-    return ended
+    return ended_pids
 
 
 def recorded_below(root: Path) -> list[Path]:
@@ -407,34 +414,34 @@ def _end_marked(launch: Marked) -> list[int]:
 
     Groups are killed as a whole: a process that keeps forking has a new pid by the time a signal arrives.
     """
-    found = _living(launch)
-    if not found.ticks:
+    living = _living(launch)
+    if not living.ticks:
         return []
-    known, groups = dict(found.ticks), dict(found.groups)
-    for pid, ticks in found.ticks.items():
+    known_ticks, groups = dict(living.ticks), dict(living.groups)
+    for pid, ticks in living.ticks.items():
         signal_if(pid, signal.SIGTERM, ticks)
     deadline = time.monotonic() + KILL_AFTER_S
-    while (found := _living(launch)).ticks and time.monotonic() < deadline:
-        known |= found.ticks
-        groups |= found.groups
+    while (living := _living(launch)).ticks and time.monotonic() < deadline:
+        known_ticks |= living.ticks
+        groups |= living.groups
         time.sleep(CLEAR_POLL_S)
     deadline = time.monotonic() + GIVE_UP_AFTER_S
     # Some carry no mark and their marked parent has ended; their start time identifies them.
     while True:
         for group, leader in groups.items():
             _kill_group(group, leader)
-        left = found.ticks | {p: t for p, t in known.items() if start_ticks(p) == t}
-        for pid, ticks in left.items():
+        left_ticks = living.ticks | {p: t for p, t in known_ticks.items() if start_ticks(p) == t}
+        for pid, ticks in left_ticks.items():
             signal_if(pid, signal.SIGKILL, ticks)
-        found = _living(launch)
-        known |= found.ticks
-        groups = dict(found.groups)
-        if not found.ticks and not any(start_ticks(p) == t for p, t in known.items()):
-            return sorted(known)
+        living = _living(launch)
+        known_ticks |= living.ticks
+        groups = dict(living.groups)
+        if not living.ticks and not any(start_ticks(p) == t for p, t in known_ticks.items()):
+            return sorted(known_ticks)
         if time.monotonic() > deadline:
             raise EngineError(
                 f"{launch.folder}: processes of a launch that is over do not end, even when killed:"
-                f" {', '.join(map(str, sorted(found.ticks or left)))}. Look what they wait for"
+                f" {', '.join(map(str, sorted(living.ticks or left_ticks)))}. Look what they wait for"
                 " (/proc/PID/stack), or restart the host."
             )
 
@@ -447,9 +454,9 @@ def _kill_group(group: int, leader: int | None) -> None:
 
 
 def _living(launch: Marked) -> Found:
-    found = launch.living()
+    living = launch.living()
     for _ in range(LOOKS):
-        if found.ticks:
+        if living.ticks:
             break
-        found = launch.living(NEWEST)
-    return found
+        living = launch.living(NEWEST)
+    return living

@@ -65,19 +65,19 @@ def main(arguments: list[str], ends_on: tuple[signal.Signals, ...] = (signal.SIG
 
 def _hand_over(pipe: IO[bytes]) -> None:
     """Write ``NAME=VALUE`` plus NUL for each variable that is set, then one NUL."""
-    words = [f"{name}={os.environ[name]}" for name in os.environ[HANDED].split() if name in os.environ]
+    assignments = [f"{name}={os.environ[name]}" for name in os.environ[HANDED].split() if name in os.environ]
     with suppress(BrokenPipeError):
-        pipe.write(b"".join(os.fsencode(word) + b"\0" for word in [*words, ""]))
+        pipe.write(b"".join(os.fsencode(assignment) + b"\0" for assignment in [*assignments, ""]))
         pipe.flush()
 
 
 def _wait(child: "subprocess.Popen[bytes]", wake_fd: int, ends_on: tuple[signal.Signals, ...]) -> int:
     """Return the child's exit code, or 143 once standard input ends or a signal of ``ends_on`` arrives."""
     while True:
-        ready, _, _ = select.select([0, wake_fd], [], [])
-        if 0 in ready and not os.read(0, 4096):
+        readable, _, _ = select.select([0, wake_fd], [], [])
+        if 0 in readable and not os.read(0, 4096):
             return 128 + signal.SIGTERM
-        if wake_fd in ready and set(ends_on) & set(os.read(wake_fd, 4096)):
+        if wake_fd in readable and set(ends_on) & set(os.read(wake_fd, 4096)):
             return 128 + signal.SIGTERM
         code = child.poll()
         if code is not None:
@@ -145,17 +145,17 @@ def descendants(root: int, strike: Callable[[int], None] | None = None) -> list[
             children.setdefault(int(fields[1]), []).append(pid)
             if strike is not None and int(fields[1]) == root:
                 strike(pid)
-    found: list[int] = []
+    descendant_pids: list[int] = []
     frontier = [root]
     while frontier:
         parent = frontier.pop()
-        below = children.get(parent, [])
+        child_pids = children.get(parent, [])
         if strike is not None and parent != root:  # the root's children were struck on the way
-            for pid in below:
+            for pid in child_pids:
                 strike(pid)
-        found += below
-        frontier += below
-    return found
+        descendant_pids += child_pids
+        frontier += child_pids
+    return descendant_pids
 
 
 def newest_first() -> list[int]:
@@ -164,10 +164,10 @@ def newest_first() -> list[int]:
     Pids are assigned upwards and wrap around; the last field of /proc/loadavg is the latest one.
     """
     with open("/proc/loadavg", "rb") as loadavg:
-        last = int(loadavg.read().split()[-1])
+        last_pid = int(loadavg.read().split()[-1])
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - a round must be quick
     return sorted(
-        (pid for pid in pids if pid != os.getpid()), key=lambda pid: (pid <= last, pid), reverse=True
+        (pid for pid in pids if pid != os.getpid()), key=lambda pid: (pid <= last_pid, pid), reverse=True
     )
 
 

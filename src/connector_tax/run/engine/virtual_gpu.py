@@ -78,18 +78,20 @@ def misfit_of(vllm: Path, python: Sequence[str] = (sys.executable,)) -> str | No
         EngineError: the check did not run.
     """
     # A container's interpreter has another current folder.
-    ask = (
+    code = (
         f"import runpy, sys; sys.path.insert(0, {str(PLUGINS)!r}); runpy.run_module('virtual_gpu.needed',"
         " run_name='__main__', alter_sys=True)"
     )
-    command = [*python, "-c", ask, str(vllm)]
+    command = [*python, "-c", code, str(vllm)]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=PLUGINS)
+    process = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=300, cwd=PLUGINS
+    )
     try:
-        reason: str | None = json.loads(done.stdout)["reason"]
+        reason: str | None = json.loads(process.stdout)["reason"]
     except ValueError as error:
         raise EngineError(
-            f"{' '.join(command)} failed in {PLUGINS}: {done.stderr.strip() or done.stdout}"
+            f"{' '.join(command)} failed in {PLUGINS}: {process.stderr.strip() or process.stdout}"
         ) from error
     return reason
 
@@ -122,14 +124,14 @@ def memory_utilization(engine: EngineConfig) -> float:
     Raises:
         ConfigError: it is not above 0 and at most 1.
     """
-    given = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
+    setting = engine.args.get("gpu_memory_utilization") or DEFAULT_UTILIZATION
     try:
-        share = float(given)
+        share = float(setting)
     except (TypeError, ValueError):
         share = math.nan
     if not 0 < share <= 1:
         raise ConfigError(
-            f"engine.args.gpu_memory_utilization: {given!r}: wanted is a number above 0 and at most 1, such"
+            f"engine.args.gpu_memory_utilization: {setting!r}: wanted is a number above 0 and at most 1, such"
             " as 0.9."
         )
     return share
@@ -202,10 +204,10 @@ def write_gpu(engine: EngineConfig, folder: Path) -> Path | None:
     log = (folder / DEVICE_CLOCK).absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    about = msgspec.structs.asdict(document)
-    write_json(folder / VIRTUAL_GPU, GpuFile(**about, clock_log=str(DEVICE_CLOCK)))
+    fields = msgspec.structs.asdict(document)
+    write_json(folder / VIRTUAL_GPU, GpuFile(**fields, clock_log=str(DEVICE_CLOCK)))
     copy = log.with_name(VIRTUAL_GPU)
-    write_json(copy, GpuFile(**about, clock_log=str(log)))
+    write_json(copy, GpuFile(**fields, clock_log=str(log)))
     return copy
 
 
@@ -228,24 +230,24 @@ def _step_and_kv_bytes(engine: EngineConfig, gpu: VirtualGpu) -> tuple[StepCosts
     kv_bytes = gpu.kv_cache_bytes or kv_cache_bytes(shape, gpu, utilization)
     costs = gpu.step
     if costs is None:
-        line = linear_costs(shape, gpu)
-        narrow = _kv_element_bytes(engine) / 2
+        roofline = linear_costs(shape, gpu)
+        element_scale = _kv_element_bytes(engine) / 2
         costs = StepCosts(
-            round(line.base_us, 3),
-            round(line.per_prefill_token_us, 6),
-            round(line.per_decode_seq_us, 6),
-            round(line.per_context_token_us * narrow, 9),
+            round(roofline.base_us, 3),
+            round(roofline.per_prefill_token_us, 6),
+            round(roofline.per_decode_seq_us, 6),
+            round(roofline.per_context_token_us * element_scale, 9),
         )
     return costs, kv_bytes
 
 
 def _refuse_what_the_roofline_is_not_of(engine: EngineConfig) -> None:
     """Refuse element sizes and placements of weights or KV that the roofline does not cover."""
-    for name, known in KNOWN_VALUES.items():
-        value = engine.args.get(name)
-        if value and not str(value).startswith(known):
+    for key, covered in KNOWN_VALUES.items():
+        value = engine.args.get(key)
+        if value and not str(value).startswith(covered):
             raise ConfigError(
-                f"engine.args.{name}: {value}: the roofline is of weights of two bytes on the card and of a"
+                f"engine.args.{key}: {value}: the roofline is of weights of two bytes on the card and of a"
                 " KV cache of two bytes or fp8. Leave it out, or give engine.virtual_gpu.step and"
                 " engine.virtual_gpu.kv_cache_bytes."
             )

@@ -148,11 +148,11 @@ def measure_cell(
         EngineError: the workers did not start.
     """
     if pool is None:
-        with worker_pool(spec.workers or 1) as own:
+        with worker_pool(spec.workers or 1) as own_pool:
             return measure_cell(
                 spec,
                 target,
-                pool=own,
+                pool=own_pool,
                 should_abort=should_abort,
                 observe=observe,
                 should_stop=should_stop,

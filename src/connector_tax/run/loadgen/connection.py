@@ -49,34 +49,34 @@ def end_of_no_stream(body: bytes) -> Ending:
     return "malformed", f"not an event stream: {excerpt(body, 200)}"
 
 
-def end_of_whole(flight: Flight, body: bytes, now_ns: int, coding: str, lost: str | None) -> Ending:
+def end_of_whole(flight: Flight, body: bytes, now_ns: int, coding: str, disconnect: str | None) -> Ending:
     """Return the ending of an answer in one piece, which has a last token but no known first one.
 
     Args:
         coding: its compression; empty if none.
-        lost: how the connection ended the answer, if it did.
+        disconnect: how the connection ended the answer, if it did.
     """
     if coding:
         return _compressed(coding)
     try:
-        found = read_completion(body)
-        ids = found.ids(body) if flight.output_ids is not None else None
+        completion = read_completion(body)
+        ids = completion.ids(body) if flight.output_ids is not None else None
     except MalformedStream as error:
-        cut = lost is not None and error.status == "malformed"
-        return ("truncated", lost) if cut else (error.status, str(error))
-    if not found.choices:
+        truncated = disconnect is not None and error.status == "malformed"
+        return ("truncated", disconnect) if truncated else (error.status, str(error))
+    if not completion.choices:
         return "malformed", f"an answer without choices: {said(body)}"
     flight.t_last_token_ns = now_ns
-    return _end_with_counts(flight, found.counts, ids, seen=True)
+    return _end_with_counts(flight, completion.counts, ids, seen=True)
 
 
-def end_of_stream(flight: Flight, scanner: EventScanner, coding: str, lost: str | None) -> Ending:
+def end_of_stream(flight: Flight, scanner: EventScanner, coding: str, disconnect: str | None) -> Ending:
     """Return the ending of a stream; arguments as in ``end_of_whole``."""
     if coding:
         return _compressed(coding)
     scanner.finish()
     if not scanner.done:
-        return "truncated", lost or "the stream ended without [DONE]"
+        return "truncated", disconnect or "the stream ended without [DONE]"
     return _end_with_counts(flight, scanner.counts, scanner.output_ids, seen=bool(scanner.times))
 
 
@@ -129,8 +129,8 @@ def untaken_bytes(transport: asyncio.Transport) -> int:
     if transport.get_extra_info("sslcontext") is not None:
         return 0
     plain = transport.get_extra_info("socket")
-    (waiting,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.TIOCOUTQ, bytes(4)))
-    return int(waiting) + transport.get_write_buffer_size()
+    (unacknowledged_bytes,) = struct.unpack("i", fcntl.ioctl(plain.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return int(unacknowledged_bytes) + transport.get_write_buffer_size()
 
 
 def has_unread(transport: asyncio.Transport) -> bool:
@@ -147,10 +147,10 @@ def last_data_ns(transport: asyncio.Transport, now_ns: int) -> int:
     plain = transport.get_extra_info("socket")
     if not TELLS or plain is None:
         return 0
-    told = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_DATA_AT + 4)
-    if len(told) < LAST_DATA_AT + 4:
+    tcp_info = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_DATA_AT + 4)
+    if len(tcp_info) < LAST_DATA_AT + 4:
         return 0
-    (age_ms,) = struct.unpack_from("I", told, LAST_DATA_AT)
+    (age_ms,) = struct.unpack_from("I", tcp_info, LAST_DATA_AT)
     return now_ns - int(age_ms) * 1_000_000 - TICK_NS
 
 
@@ -397,11 +397,11 @@ class Connection(asyncio.Protocol):
 
     def _end_with_connection(self, exc: Exception | None) -> None:
         """End an answer by the connection's end, as a stream after [DONE] or an unframed body may."""
-        lost = f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
+        disconnect = f"connection lost in the middle of the answer ({exc or 'closed by the server'})"
         if self._status_code >= 200:
-            self._end_answer(lost)
+            self._end_answer(disconnect)
         else:
-            self._end("truncated", lost)
+            self._end("truncated", disconnect)
 
     # httptools
 
@@ -453,11 +453,11 @@ class Connection(asyncio.Protocol):
     def _unwritten(self) -> bool:
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
-    def _end_answer(self, lost: str | None = None) -> None:
+    def _end_answer(self, disconnect: str | None = None) -> None:
         """End the flight according to the answer.
 
         Args:
-            lost: how the connection ended the answer, if it did.
+            disconnect: how the connection ended the answer, if it did.
         """
         flight = self._flight
         if flight is None:
@@ -465,11 +465,11 @@ class Connection(asyncio.Protocol):
         if self._status_code != 200:
             ending = end_of_error(self._status_code, self._body)
         elif self._event_stream:
-            ending = end_of_stream(flight, self._scanner, self._coding, lost)
+            ending = end_of_stream(flight, self._scanner, self._coding, disconnect)
         elif self._owner.stream:
             ending = end_of_no_stream(self._body)
         else:
-            ending = end_of_whole(flight, self._body, self._now_ns, self._coding, lost)
+            ending = end_of_whole(flight, self._body, self._now_ns, self._coding, disconnect)
         self._end(*ending)
 
     def _take_bodies(self) -> None:
@@ -484,10 +484,10 @@ class Connection(asyncio.Protocol):
             return
         self._untold_bytes = 0
         if self._status_code != 200 or not self._event_stream or self._coding:
-            wanted = self._status_code == 200 and not self._owner.stream
-            self._body = (self._body + body)[: MAX_WHOLE if wanted else MAX_SAID]
+            keep_whole = self._status_code == 200 and not self._owner.stream
+            self._body = (self._body + body)[: MAX_WHOLE if keep_whole else MAX_SAID]
             return
-        seen = len(self._scanner.times)
+        n_stamped = len(self._scanner.times)
         failed: Ending | None = None
         try:
             self._scanner.feed(body, self._now_ns)
@@ -496,8 +496,8 @@ class Connection(asyncio.Protocol):
             failed = error.status, str(error)
         if self._hears_events:
             events = self._owner.events
-            for k in range(seen, len(self._scanner.times)):
-                hook = events.non_first_chunk if k else events.first_chunk
+            for index in range(n_stamped, len(self._scanner.times)):
+                hook = events.non_first_chunk if index else events.first_chunk
                 if hook is not None:
                     hook(flight, self._now_ns)
         if failed is not None:

@@ -116,11 +116,11 @@ class WorkerPool:
 
     def dead(self) -> dict[int, str]:
         """Return the workers whose process has ended, and how."""
-        ended = {i: m.process.poll() for i, m in enumerate(self._members)}
+        exit_codes = {index: member.process.poll() for index, member in enumerate(self._members)}
         return {
-            i: f"load-generator worker {i} ended "
+            index: f"load-generator worker {index} ended "
             + (f"by signal {-code}" if code < 0 else f"with exit code {code}")
-            for i, code in ended.items()
+            for index, code in exit_codes.items()
             if code is not None
         }
 
@@ -201,25 +201,25 @@ def worker_pool(n: int, placement: Placement | None = None) -> Iterator[WorkerPo
 
 
 def record_of(ended: Ended, window: CellWindow, worker: int) -> RequestRecord:
-    told = msgspec.structs.asdict(ended)
+    fields = msgspec.structs.asdict(ended)
     for name in ("token_ns", "came_ns"):  # not kept in the cell's record
-        del told[name]
-    return RequestRecord(**told, worker=worker, phase=window.phase_of(ended.t_sched_ns))
+        del fields[name]
+    return RequestRecord(**fields, worker=worker, phase=window.phase_of(ended.t_sched_ns))
 
 
-def in_time(ended: Ended, over: tuple[int, str] | None) -> Ended:
+def in_time(ended: Ended, drain_end: tuple[int, str] | None) -> Ended:
     """Return ``ended``, as a time-out if its answer arrived after the drain.
 
     Nobody may have ended it then: the worker was stalled and read it before the message, or the coordinator
     was stalled and sent none.
 
     Args:
-        over: end of the drain and the error text for unfinished requests; None if it was cut.
+        drain_end: time, and the error text for unfinished requests; None if it was cut.
     """
     came_ns = ended.t_end_ns if ended.came_ns is None else ended.came_ns
-    if over is None or ended.status != "ok" or came_ns is None or came_ns <= over[0]:
+    if drain_end is None or ended.status != "ok" or came_ns is None or came_ns <= drain_end[0]:
         return ended
-    return msgspec.structs.replace(ended, status="timeout", error=over[1])
+    return msgspec.structs.replace(ended, status="timeout", error=drain_end[1])
 
 
 def lost_records(
@@ -241,9 +241,9 @@ def lost_records(
         due = _scheduled(scheduler_for(spec, share), window)
     else:
         # Only the worker knows when a closed loop or a conversation would have sent.
-        told = sum(seq % share.of == share.index for seq in known)
-        unknown = (seq for seq in count(share.index, share.of) if seq not in known)
-        due = {next(unknown): window.t_stop_ns for _ in range(max(taken - told, 0))}
+        n_reported = sum(seq % share.of == share.index for seq in known)
+        unreported = (seq for seq in count(share.index, share.of) if seq not in known)
+        due = {next(unreported): window.t_stop_ns for _ in range(max(taken - n_reported, 0))}
     return [
         RequestRecord(
             seq=seq,
@@ -266,24 +266,30 @@ def lost_records(
 
 
 def never_sent(
-    spec: CellSpec, of: int, window: CellWindow, stopped: Mapping[int, int], known: Collection[int]
+    spec: CellSpec,
+    n_workers: int,
+    window: CellWindow,
+    stop_ns_by_worker: Mapping[int, int],
+    known: Collection[int],
 ) -> list[RequestRecord]:
     """Return ``aborted`` records for requests due before the cell's end of workers that stopped earlier.
 
     They exist only if the workers learned of the end too late to stop together, or stopped within a batch.
 
     Args:
-        stopped: each worker's stop time; it reported everything due before.
+        stop_ns_by_worker: each worker's stop time; it reported everything due before.
     """
-    lost: list[RequestRecord] = []
-    for index, at_ns in stopped.items():
-        early_ms = (window.t_stop_ns - at_ns) / 1e6
+    records: list[RequestRecord] = []
+    for index, stop_ns in stop_ns_by_worker.items():
+        early_ms = (window.t_stop_ns - stop_ns) / 1e6
         if _is_known_ahead(spec) and (early_ms > 0 or spec.arrival == OFFLINE):
             reason = f"not sent: worker {index} stopped {early_ms:.3f} ms before the last one"
             if spec.arrival == OFFLINE:
                 reason = f"not sent: worker {index} was stopped in the middle of the batch"
-            lost += lost_records(spec, Share(index, of), window, taken=0, known=known, reason=reason)
-    return lost
+            records += lost_records(
+                spec, Share(index, n_workers), window, taken=0, known=known, reason=reason
+            )
+    return records
 
 
 def _is_known_ahead(spec: CellSpec) -> bool:
@@ -321,7 +327,7 @@ class WorkerLost(EngineError):
 
 
 @dataclass(slots=True)
-class _Heard:
+class _WorkerReports:
     """The workers' messages so far."""
 
     ready: set[int] = field(default_factory=set)
@@ -355,7 +361,7 @@ class Coordinator:
         self._stop_reason = stop_reason
         self._observe = observe
         self._queue = queue
-        self._heard = _Heard()
+        self._heard = _WorkerReports()
         self._aborted: str | None = None
         self._interrupted: str | None = None
         self._given_up: str | None = None
@@ -427,7 +433,7 @@ class Coordinator:
 
     def _send_phase(self) -> None:
         """Wait until sending ends, and decide when."""
-        told_ns: int | None = None
+        announced_ns: int | None = None
         looked_ns = monotonic_ns()
         while True:
             before_ns, looked_ns = looked_ns, monotonic_ns()
@@ -441,20 +447,24 @@ class Coordinator:
             if not self._heard.dead and self._living() <= self._heard.exhausted:
                 return
             # A worker that stopped early with requests left has failed, and says so when it has finished.
-            stopped = {i: at for i, at in self._heard.stopped.items() if i not in self._heard.exhausted}
-            failed = any(told_ns is None or at_ns < told_ns for at_ns in stopped.values())
+            stopped = {
+                index: stop_ns
+                for index, stop_ns in self._heard.stopped.items()
+                if index not in self._heard.exhausted
+            }
+            failed = any(announced_ns is None or at_ns < announced_ns for at_ns in stopped.values())
             if self._aborted or self._interrupted or self._heard.dead or failed:
                 self._tell(Stop(now_ns))
                 return
-            for t_ns, waiting in self._queue():
-                self._protocol.sampled(t_ns, waiting)
+            for t_ns, n_waiting in self._queue():
+                self._protocol.sampled(t_ns, n_waiting)
             self._given_up = self._protocol.gives_up(now_ns, now_ns - UNTOLD_NS)
             if self._given_up is not None:
                 self._tell(Stop(now_ns))
                 return
             end_ns = self._protocol.end_ns() or self._protocol.give_up_ns
-            if end_ns != told_ns:
-                told_ns = end_ns
+            if end_ns != announced_ns:
+                announced_ns = end_ns
                 self._tell(Stop(end_ns))
             if now_ns >= end_ns:
                 return
@@ -465,8 +475,8 @@ class Coordinator:
         if not self._listen_until(lambda: self._living() <= self._heard.stopped.keys(), ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.stopped)
         t_stop_ns = max(self._heard.stopped.values(), default=monotonic_ns())
-        cut = self._aborted or self._interrupted or self._heard.dead
-        if not cut and (self._given_up is None or self._protocol.overloaded(t_stop_ns)):
+        cut_short = self._aborted or self._interrupted or self._heard.dead
+        if not cut_short and (self._given_up is None or self._protocol.overloaded(t_stop_ns)):
             # By now every worker has reported what had ended at its stop. An overloaded
             # cell need not be drained.
             self._given_up = self._protocol.overloaded_at_end(t_stop_ns)
@@ -502,9 +512,9 @@ class Coordinator:
         if not self._listen_until(done, ANSWER_TIMEOUT_S):
             self._kill_silent(self._heard.finished)
 
-    def _kill_silent(self, heard: Collection[int]) -> None:
-        """Kill the living workers that are not in ``heard``."""
-        for index in sorted(self._living().difference(heard)):
+    def _kill_silent(self, answered: Collection[int]) -> None:
+        """Kill the living workers that are not in ``answered``."""
+        for index in sorted(self._living().difference(answered)):
             self._heard.dead[index] = f"load-generator worker {index} does not answer"
             self._pool.kill(index)
 
@@ -563,22 +573,40 @@ class Coordinator:
     def _result(
         self, window: CellWindow, coordinator_cpu_s: float, worker_cpu_share: list[float]
     ) -> SessionResult:
-        ended = [in_time(e, self._over) for b in self._heard.batches for e in decode_ended(b)]
-        records = {e.seq: record_of(e, window, e.seq % self._pool.n) for e in ended}
-        failures = {i: f"worker {i}: {f.failure}" for i, f in self._heard.finished.items() if f.failure}
-        broken = {**failures, **self._heard.dead}
-        for index, reason in broken.items():
+        requests = [
+            in_time(request, self._over) for batch in self._heard.batches for request in decode_ended(batch)
+        ]
+        records = {
+            request.seq: record_of(request, window, request.seq % self._pool.n) for request in requests
+        }
+        failures = {
+            worker: f"worker {worker}: {report.failure}"
+            for worker, report in self._heard.finished.items()
+            if report.failure
+        }
+        faults = {**failures, **self._heard.dead}
+        for index, reason in faults.items():
             taken = self._pool.counters.taken(index)
             share = Share(index, self._pool.n)
-            lost = lost_records(self._spec, share, window, taken=taken, known=records.keys(), reason=reason)
-            records |= {r.seq: r for r in lost}
-        early = {i: at_ns for i, at_ns in self._heard.stopped.items() if i not in self._heard.dead}
-        records |= {r.seq: r for r in never_sent(self._spec, self._pool.n, window, early, records.keys())}
+            missing_records = lost_records(
+                self._spec, share, window, taken=taken, known=records.keys(), reason=reason
+            )
+            records |= {r.seq: r for r in missing_records}
+        stop_ns_by_worker = {
+            worker: at_ns for worker, at_ns in self._heard.stopped.items() if worker not in self._heard.dead
+        }
+        records |= {
+            r.seq: r for r in never_sent(self._spec, self._pool.n, window, stop_ns_by_worker, records.keys())
+        }
         reports = list(self._heard.finished.values())
         return SessionResult(
             window=window,
             requests=[records[seq] for seq in sorted(records)],
-            token_ns={e.seq: array("q", e.token_ns) for e in ended if e.token_ns is not None},
+            token_ns={
+                request.seq: array("q", request.token_ns)
+                for request in requests
+                if request.token_ns is not None
+            },
             stall_counts=[sum(c) for c in zip(*(r.stall_counts for r in reports), strict=True)],
             stall_max_us=max((r.stall_max_us for r in reports), default=0.0),
             away_ns=[r.away_ns for r in reports],
@@ -588,6 +616,6 @@ class Coordinator:
             worker_rss_mib=[r.rss_mib for r in reports],
             wall_s=(window.drained_ns - window.t0_ns) / 1e9,
             aborted=self._aborted or self._interrupted,
-            deaths=[*broken.values(), *self._said],
+            deaths=[*faults.values(), *self._said],
             given_up=self._given_up,
         )

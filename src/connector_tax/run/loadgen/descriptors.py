@@ -140,13 +140,13 @@ def check_limit(spec: CellSpec) -> None:
     Raises:
         ConfigError: with the number that is needed.
     """
-    most = _highest(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    max_files = _highest(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     needed = files_needed(spec)
-    if needed > most:
+    if needed > max_files:
         raise ConfigError(
             f"{in_flight(spec)} requests in flight over {spec.workers or 1} load-generator worker(s) take"
-            f" {needed} open files in each, and the hard limit is {most}. Raise it (ulimit -Hn), take more"
-            " workers, or allow fewer in flight."
+            f" {needed} open files in each, and the hard limit is {max_files}. Raise it (ulimit -Hn), take"
+            " more workers, or allow fewer in flight."
         )
 
 
@@ -211,7 +211,11 @@ class CpuMeter:
         """Return the share of each living process; 1 is a whole core."""
         elapsed_ns = max(monotonic_ns() - self._start_ns, 1)
         pairs = zip(self._used_ns, map(cpu_ns, self._pids), strict=True)
-        return [(now - then) / elapsed_ns for then, now in pairs if then is not None and now is not None]
+        return [
+            (now_ns - then_ns) / elapsed_ns
+            for then_ns, now_ns in pairs
+            if then_ns is not None and now_ns is not None
+        ]
 
     def _mark(self) -> None:
         self._start_ns = monotonic_ns()

@@ -152,12 +152,12 @@ class LoadGenerator:
         # Before connections take the available files.
         self._timer = DeadlineTimer(self._loop, self._woken)
         await self._issuer.start(self._flight_ended)
-        room = START_BYTES
+        room_bytes = START_BYTES
         soon = self._scheduler.upcoming()
         for seq in (*soon, *(s for s in self._scheduler.starting(START_NS) if s not in soon)):
             self._rendered[seq] = self._render(seq)
-            room -= len(self._rendered[seq])
-            if room < 0:
+            room_bytes -= len(self._rendered[seq])
+            if room_bytes < 0:
                 break
         # Collecting a large heap takes milliseconds, which would count as latency.
         gc.collect()
@@ -329,9 +329,9 @@ class LoadGenerator:
         self._check_length(flight)
         self._gather(flight)
         if not self._stopped:
-            before = self._scheduler.next_due_ns()
+            due_before_ns = self._scheduler.next_due_ns()
             self._over(flight)
-            if self._scheduler.next_due_ns() != before or self._scheduler.exhausted:
+            if self._scheduler.next_due_ns() != due_before_ns or self._scheduler.exhausted:
                 # Deferred, since this runs within a connection's callback.
                 self._due_soon()
         self._if_idle()
@@ -347,13 +347,16 @@ class LoadGenerator:
     def _check_length(self, flight: Flight) -> None:
         if flight.status != "ok":
             return
-        wanted = self._workload.lengths(flight.seq)
-        found = (flight.prompt_tokens, flight.completion_tokens)
-        if any(want is not None and have != want for have, want in zip(found, wanted, strict=True)):
+        expected_counts = self._workload.lengths(flight.seq)
+        counts = (flight.prompt_tokens, flight.completion_tokens)
+        if any(
+            expected is not None and count != expected
+            for count, expected in zip(counts, expected_counts, strict=True)
+        ):
             flight.status = "wrong_length"
             flight.error = (
                 f"{flight.prompt_tokens} prompt and {flight.completion_tokens} completion tokens; "
-                f"asked for {wanted[0] or 'any number'} and {wanted[1] or 'any number'}"
+                f"asked for {expected_counts[0] or 'any number'} and {expected_counts[1] or 'any number'}"
             )
 
     def _gather(self, flight: Flight) -> None:

@@ -52,12 +52,12 @@ def session_health(requests: Sequence[RequestRecord], sessions: tuple[Session, .
 
 
 def _delays_ns(placed: dict[tuple[int, int], RequestRecord], sessions: tuple[Session, ...]) -> Iterator[int]:
-    for (number, k), record in placed.items():
-        turn = sessions[number % len(sessions)].turns[k]
-        ends = [placed[number, parent].t_end_ns for parent in turn.after if (number, parent) in placed]
-        known = [end for end in ends if end is not None]
-        if turn.after and record.t_send_ns is not None and len(known) == len(turn.after):
-            yield record.t_send_ns - max(known) - s_to_ns(turn.wait_s)
+    for (number, turn_index), record in placed.items():
+        turn = sessions[number % len(sessions)].turns[turn_index]
+        ends_ns = [placed[number, parent].t_end_ns for parent in turn.after if (number, parent) in placed]
+        known_ends_ns = [end_ns for end_ns in ends_ns if end_ns is not None]
+        if turn.after and record.t_send_ns is not None and len(known_ends_ns) == len(turn.after):
+            yield record.t_send_ns - max(known_ends_ns) - s_to_ns(turn.wait_s)
 
 
 # Largest relative differences of latencies from the intended and the actual send before a cell is flagged.
@@ -92,14 +92,14 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
     late_us = np.array(
         [(r.t_send_ns - r.t_sched_ns) / 1e3 for r in result.requests if r.t_send_ns is not None], dtype=float
     )
-    chosen = in_window(result.requests, result.window)
+    window_requests = in_window(result.requests, result.window)
     difference = _send_to_schedule(result)
     # A closed loop has no rate: its requests are due when others end.
-    rate_error = dispatch_rate_error(chosen) if spec.arrival in OPEN_LOOP else None
+    rate_error = dispatch_rate_error(window_requests) if spec.arrival in OPEN_LOOP else None
     sent_early = sum(
         r.t_send_ns is not None and r.t_send_ns < r.t_sched_ns - EARLY_NS for r in result.requests
     )
-    whole = whole_answer_share(chosen)
+    whole_share = whole_answer_share(window_requests)
     unsent = sum(r.error is not None and r.error.startswith(NO_SOCKET) for r in result.requests)
     sessions = None
     if spec.sessions is not None:
@@ -110,7 +110,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
         *_too_early(sent_early),
         *_out_of_cpu(result.worker_cpu_share),
         *_out_of_sockets(unsent),
-        *_not_streamed(whole),
+        *_not_streamed(whole_share),
         *_away(result),
     ]
     if spec.arrival != "offline":
@@ -128,7 +128,7 @@ def health(spec: CellSpec, result: SessionResult, placement: Placement | None = 
             value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
             for name, value in difference.items()
         ),
-        whole_answer_share=whole,
+        whole_answer_share=whole_share,
         workers=spec.workers or 1,
         worker_cpu_share=tuple(result.worker_cpu_share),
         client_cpu_s=result.client_cpu_s,
@@ -169,20 +169,23 @@ def dispatch_rate_error(requests: list[RequestRecord]) -> float | None:
 
 def whole_answer_share(requests: list[RequestRecord]) -> float | None:
     """Return the share of long answers whose tokens all came at one instant; None without long answers."""
-    whole = [
+    came_whole = [
         r.t_first_token_ns == r.t_last_token_ns
         for r in requests
         if r.status == "ok" and (r.completion_tokens or 0) >= WHOLE_FROM_TOKENS
     ]
-    return sum(whole) / len(whole) if whole else None
+    return sum(came_whole) / len(came_whole) if came_whole else None
 
 
 def _off_rate(error: float | None) -> Iterator[str]:
     if error is not None and abs(error) > MAX_RATE_ERROR:
-        what, how = (
+        deviation, direction = (
             ("fell behind", "slower") if error > 0 else ("caught up with what it was late by", "faster")
         )
-        yield f"client {what}: it sent {abs(error):.1%} {how} than scheduled, {MAX_RATE_ERROR:.1%} is allowed"
+        yield (
+            f"client {deviation}: it sent {abs(error):.1%} {direction} than scheduled,"
+            f" {MAX_RATE_ERROR:.1%} is allowed"
+        )
 
 
 def _too_early(sent_early: int) -> Iterator[str]:
@@ -204,11 +207,11 @@ def _out_of_sockets(unsent: int) -> Iterator[str]:
         )
 
 
-def _not_streamed(whole: float | None) -> Iterator[str]:
-    if whole is not None and whole > MAX_WHOLE_SHARE:
+def _not_streamed(whole_share: float | None) -> Iterator[str]:
+    if whole_share is not None and whole_share > MAX_WHOLE_SHARE:
         yield (
-            f"not streamed: {whole:.0%} of the answers came whole, all tokens at one instant, so TTFT and"
-            " TPOT are none; server or client waited for a core, or something between them gathers events"
+            f"not streamed: {whole_share:.0%} of the answers came whole, all tokens at one instant, so TTFT"
+            " and TPOT are none; server or client waited for a core, or something between them gathers events"
         )
 
 
@@ -246,11 +249,11 @@ def _late_turns(sessions: SessionHealth) -> Iterator[str]:
 def _send_to_schedule(result: SessionResult) -> dict[str, float | None]:
     """Return the relative difference of each latency from the intended send against the actual send."""
     latencies = latencies_ms(in_window(result.requests, result.window))
-    out: dict[str, float | None] = {}
+    differences: dict[str, float | None] = {}
     for name in ("ttft", "e2e"):
         for q in (50, 99):
             scheduled = percentile(latencies[f"{name}_ms"], q)
             sent = percentile(latencies[f"{name}_from_send_ms"], q)
-            known = scheduled is not None and sent is not None and sent > 0
-            out[f"{name}_p{q}"] = (scheduled - sent) / sent if known else None  # type: ignore[operator]
-    return out
+            comparable = scheduled is not None and sent is not None and sent > 0
+            differences[f"{name}_p{q}"] = (scheduled - sent) / sent if comparable else None  # type: ignore[operator]
+    return differences

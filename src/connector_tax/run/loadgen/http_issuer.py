@@ -190,18 +190,18 @@ class HttpIssuer(SampleIssuer):
         The kernel reports when data last arrived, which says nothing about the answer if more data followed.
         An answer found after a stall is only known to have arrived after it was requested, so it counts.
         """
-        if (found := self._undecided.pop(seq, None)) is None:
+        if (undecided := self._undecided.pop(seq, None)) is None:
             return
-        connection, flight = found.connection, found.flight
-        came_ns = 0 if connection.has_beyond else found.last_came_ns
+        connection, flight = undecided.connection, undecided.flight
+        came_ns = 0 if connection.has_beyond else undecided.last_came_ns
         if not came_ns:
-            came_ns = (flight.t_send_ns or 0) if found.back else (flight.t_end_ns or 0) - UNSEEN_NS
-        if found.back:
+            came_ns = (flight.t_send_ns or 0) if undecided.back else (flight.t_end_ns or 0) - UNSEEN_NS
+        if undecided.back:
             flight.came_ns = came_ns
         timed = self._timed.get(seq)
         if timed is not None and (flight.t_end_ns or 0) > timed[0] and came_ns > timed[0]:
             flight.status, flight.error = "timeout", self._unfinished
-        if found.usable and connection.usable:
+        if undecided.usable and connection.usable:
             self._put_by(connection)
         self._end(flight)
 
@@ -234,9 +234,9 @@ class HttpIssuer(SampleIssuer):
         error = f"connection closed before any answer, {waited_ns / 1e6:.1f} ms after the request"
         self._report(flight, "truncated", error, now_ns)
 
-    async def _open_spares(self, most: int, wanted: int) -> None:
+    async def _open_spares(self, max_new: int, target_idle: int) -> None:
         """Open spares, counting attempts: a server that closes each at once would be asked endlessly."""
-        for _ in range(min(most, wanted - len(self._idle))):
+        for _ in range(min(max_new, target_idle - len(self._idle))):
             try:
                 connection = await self._connect()
             except OSError:
@@ -259,11 +259,11 @@ class HttpIssuer(SampleIssuer):
         """
         self._expiry = None
         now_ns = monotonic_ns()
-        over = [flight for _, flight in takewhile(lambda timed: timed[0] <= over_ns, self._timed.values())]
-        if turns > 1 and any(f.carrier is not None and f.carrier.has_unread for f in over):
+        overdue = [flight for _, flight in takewhile(lambda timed: timed[0] <= over_ns, self._timed.values())]
+        if turns > 1 and any(f.carrier is not None and f.carrier.has_unread for f in overdue):
             self._expiry = asyncio.get_running_loop().call_later(TURN_S, self._give_up, over_ns, turns - 1)
             return
-        for flight in over:
+        for flight in overdue:
             if flight.status is None:  # the end of one may have ended all
                 self._time_out(flight, now_ns)
         if self._timed:
@@ -276,7 +276,7 @@ class HttpIssuer(SampleIssuer):
             carrier.take_flight()
             carrier.close()
         else:
-            task = next(task for task, waiting in self._connecting.items() if waiting is flight)
+            task = next(task for task, connecting in self._connecting.items() if connecting is flight)
             del self._connecting[task]
             task.cancel()
         self._report(flight, "timeout", self._unfinished, now_ns)

@@ -27,8 +27,8 @@ class Interrupt:
         self.asked += 1
         if not self._measuring or self.asked > 2:
             raise KeyboardInterrupt
-        words = "again to leave what is in flight" if self.asked == 1 else "leaving what is in flight"
-        print(f"interrupted; sending has stopped ({words})", file=sys.stderr)
+        next_effect = "again to leave what is in flight" if self.asked == 1 else "leaving what is in flight"
+        print(f"interrupted; sending has stopped ({next_effect})", file=sys.stderr)
 
     def should_stop(self) -> str | None:
         return REASON if self.asked else None
@@ -61,12 +61,12 @@ def heed_interrupts() -> Iterator[Interrupt]:
     interrupt = Interrupt()
     # Python receives signals in its main thread only, and only there allows handlers to be set.
     heeded = SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    earlier = {s: signal.getsignal(s) for s in heeded}
-    for signum, handler in earlier.items():
+    earlier_handlers = {s: signal.getsignal(s) for s in heeded}
+    for signum, handler in earlier_handlers.items():
         if handler != signal.SIG_IGN:
             signal.signal(signum, interrupt)
     try:
         yield interrupt
     finally:
-        for signum, handler in earlier.items():
+        for signum, handler in earlier_handlers.items():
             signal.signal(signum, handler)

@@ -76,8 +76,8 @@ class StallWatch:
 
 def histogram(counts: list[int]) -> dict[str, int]:
     """Return ``{"<=100us": n, ..., ">100000us": n}``."""
-    names = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
-    return dict(zip(names, counts, strict=True)) if counts else {}
+    labels = [f"<={edge}us" for edge in EDGES_US] + [f">{EDGES_US[-1]}us"]
+    return dict(zip(labels, counts, strict=True)) if counts else {}
 
 
 # Start of the error of a request that found no descriptor, port or memory. It is ``aborted``, since a

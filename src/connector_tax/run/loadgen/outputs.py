@@ -36,10 +36,10 @@ def collect_outputs(
         headers: of every request, such as the API key.
     """
     rng = stream(seed, "accuracy")
-    drawn = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
+    drawn_prompts = rng.integers(*token_ids, size=(prompts, input_tokens), dtype=np.int64)
     with direct.Client(base_url=base_url, timeout_s=TIMEOUT_S, headers=headers) as client:
         outputs: list[Output] = []
-        for prompt in drawn:
+        for prompt in drawn_prompts:
             if outputs and outputs[-1].get("error", "").startswith(NO_ANSWER):
                 # A hanging engine would take the whole time-out for each prompt.
                 outputs.append({"error": f"{NO_ANSWER} to an earlier prompt"})
@@ -59,12 +59,12 @@ def _ask(client: direct.Client, model: str, prompt: list[int], output_tokens: in
         "return_token_ids": True,
     }
     try:
-        answer = client.post("/v1/completions", json=request)
-        answer.raise_for_status()
-        found = read_completion(answer.content)
-        (choice,) = list(found.choices or ())
+        response = client.post("/v1/completions", json=request)
+        response.raise_for_status()
+        completion = read_completion(response.content)
+        (choice,) = list(completion.choices or ())
         if choice.token_ids is not None:
-            return {"token_ids": found.ids(answer.content)}
+            return {"token_ids": completion.ids(response.content)}
         return {"text": choice.text} if isinstance(choice.text, str) else {"error": "neither ids nor text"}
     except httpx.TimeoutException:
         return {"error": f"{NO_ANSWER} within {TIMEOUT_S:g} s"}

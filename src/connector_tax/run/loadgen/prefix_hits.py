@@ -21,10 +21,10 @@ def hits_between(before: Counters, after: Counters) -> dict[str, float | None] |
         or any(after.get(k, v) < v for k, v in before.items() if k in COUNTED)
     ):
         return None
-    names = {"hit_tokens": HITS, "queried_tokens": QUERIES, "store_hit_tokens": EXTERNAL}
+    counter_by_field = {"hit_tokens": HITS, "queried_tokens": QUERIES, "store_hit_tokens": EXTERNAL}
     return {
-        own: after[name] - before[name] if name in before and name in after else None
-        for own, name in names.items()
+        field: after[counter] - before[counter] if counter in before and counter in after else None
+        for field, counter in counter_by_field.items()
     }
 
 
@@ -32,9 +32,9 @@ def said_of(hits: Mapping[str, float | None] | None) -> str | None:
     """Return a sentence on the hits; None if there were none or they are unknown."""
     if hits is None or not (hits["hit_tokens"] or hits["store_hit_tokens"]):
         return None
-    found, asked, stored = (
+    hit_tokens, queried_tokens, store_tokens = (
         hits[name] or 0.0 for name in ("hit_tokens", "queried_tokens", "store_hit_tokens")
     )
-    share = f" ({found / asked:.0%})" if asked else ""
-    store = f", and {stored:.0f} came out of a store" if stored else ""
-    return f"prefix cache: {found:.0f} of {asked:.0f} prompt tokens were in it{share}{store}"
+    share = f" ({hit_tokens / queried_tokens:.0%})" if queried_tokens else ""
+    store = f", and {store_tokens:.0f} came out of a store" if store_tokens else ""
+    return f"prefix cache: {hit_tokens:.0f} of {queried_tokens:.0f} prompt tokens were in it{share}{store}"

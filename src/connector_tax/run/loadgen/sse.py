@@ -102,11 +102,11 @@ class Completion(msgspec.Struct, gc=False):
         Raises:
             MalformedStream: they are invalid.
         """
-        found = self.choices[0].token_ids if self.choices else None
-        if found is None:
+        token_ids = self.choices[0].token_ids if self.choices else None
+        if token_ids is None:
             return []
-        if isinstance(found, list) and all(_is_below(i, MOST_TOKEN_ID) for i in found):
-            return found
+        if isinstance(token_ids, list) and all(_is_below(i, MOST_TOKEN_ID) for i in token_ids):
+            return token_ids
         raise MalformedStream(f"token_ids that are none: {said(payload, 200)}")
 
 
@@ -121,24 +121,24 @@ def read_completion(payload: bytes) -> Completion:
         StreamError: the server reports a failure, or ends the answer for a reason that is not the model's.
     """
     try:
-        found = _decode(payload)
+        completion = _decode(payload)
     except (ValueError, RecursionError) as error:
-        found = _decode_as_others(payload, error)
-    failed = found.error or found.object == "error"
-    for choice in found.choices or ():
+        completion = _decode_as_others(payload, error)
+    failed = completion.error or completion.object == "error"
+    for choice in completion.choices or ():
         if choice.finish_reason is not None and choice.finish_reason not in ENDS:
             failed = True
     if failed:
         raise StreamError(f"the server broke off: {said(payload)}")
-    return found
+    return completion
 
 
-def _decode_as_others(payload: bytes, why: Exception) -> Completion:
+def _decode_as_others(payload: bytes, first_error: Exception) -> Completion:
     """Decode the NaN of Python servers and the split surrogate pairs of JavaScript ones."""
     try:
         return msgspec.convert(json.loads(payload), Completion)
     except (ValueError, RecursionError) as error:
-        raise MalformedStream(f"not a completion ({why}): {said(payload, 200)}") from error
+        raise MalformedStream(f"not a completion ({first_error}): {said(payload, 200)}") from error
 
 
 class EventScanner:
@@ -200,7 +200,7 @@ class EventScanner:
             data = bytes(rest)
             rest.clear()
         events = data.split(b"\n\n")
-        last = events.pop()
+        unfinished = events.pop()
         quiet_bytes = self._quiet_bytes
         for event in events:
             quiet_bytes += len(event) + 2
@@ -211,8 +211,8 @@ class EventScanner:
             if self.done:
                 return
         self._quiet_bytes = quiet_bytes
-        if last:
-            rest += last
+        if unfinished:
+            rest += unfinished
             self._check_rest()
 
     def finish(self) -> None:
@@ -257,13 +257,13 @@ class EventScanner:
         elif payload == b"[DONE]":
             self.done = True
             return False
-        found = read_completion(payload)
-        if found.usage is not None:
-            self.counts = found.counts or self.counts
-        if not found.choices:
+        completion = read_completion(payload)
+        if completion.usage is not None:
+            self.counts = completion.counts or self.counts
+        if not completion.choices:
             return False
         says_something = role_only = False
-        for choice in found.choices:
+        for choice in completion.choices:
             if choice.text or ((delta := choice.delta) is not None and delta.says_something):
                 says_something = True
             elif delta is not None and delta.role is not None:
@@ -276,7 +276,7 @@ class EventScanner:
             self._role_only = True
             return False
         if self.output_ids is not None:
-            self.output_ids += found.ids(payload)
+            self.output_ids += completion.ids(payload)
         self.times.append(now_ns)
         return True
 
@@ -285,9 +285,9 @@ def _quiet() -> MalformedStream:
     return MalformedStream(f"no token in {MOST_BYTES_A_TOKEN >> 20} MiB of the stream")
 
 
-def said(payload: bytes, most: int = MAX_SAID_CHARS) -> str:
+def said(payload: bytes, max_chars: int = MAX_SAID_CHARS) -> str:
     """Return an excerpt without secrets."""
-    return excerpt(payload[:MAX_SAID], most)
+    return excerpt(payload[:MAX_SAID], max_chars)
 
 
 def _data_of(event: bytes) -> bytes:
@@ -296,20 +296,20 @@ def _data_of(event: bytes) -> bytes:
     Raises:
         StreamError: the event is named an error.
     """
-    name, data = b"", []
+    event_name, data = b"", []
     # A byte order mark may stand before the first event (WHATWG HTML, 9.2.6).
     for line in event.removeprefix(_MARK).split(b"\n"):
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.strip())
         elif field == b"event":
-            name = value.strip()
+            event_name = value.strip()
     payload = b"\n".join(data).strip()
-    if name == b"error":
+    if event_name == b"error":
         raise StreamError(f"the server broke off: {said(payload)}")
-    return payload if name in (b"", b"message") or payload == b"[DONE]" else b""
+    return payload if event_name in (b"", b"message") or payload == b"[DONE]" else b""
 
 
-def _is_below(value: object, most: int) -> TypeGuard[int]:
-    """Return whether it is a whole number in [0, ``most``); JSON's true is not."""
-    return type(value) is int and 0 <= value < most
+def _is_below(value: object, limit: int) -> TypeGuard[int]:
+    """Return whether it is a whole number in [0, ``limit``); JSON's true is not."""
+    return type(value) is int and 0 <= value < limit

@@ -223,10 +223,10 @@ async def _serve(endpoint: str, counters: Counters) -> None:
     worker = Worker(loop, endpoint, counters)
     loop.set_exception_handler(worker.on_exception)
     worker.mailbox.send(Hello())
-    gone = asyncio.Event()
+    stdin_closed = asyncio.Event()
     # Standard input is never written to: readable means closed.
-    loop.add_reader(sys.stdin.fileno(), gone.set)
-    await gone.wait()
+    loop.add_reader(sys.stdin.fileno(), stdin_closed.set)
+    await stdin_closed.wait()
     loop.remove_reader(sys.stdin.fileno())
     worker.mailbox.close()
 

@@ -32,32 +32,32 @@ def launch_by_hand(config: CampaignConfig, connector_id: str, arguments: list[st
     Raises:
         ConfigError: MODEL or the interpreter is missing.
     """
-    given, connector = os.environ, config.connector(connector_id)
-    if connector.kv_transfer_config and "KV_TRANSFER_CONFIG" in given:
-        connector = replace(connector, kv_transfer_config=json.loads(given["KV_TRANSFER_CONFIG"]))
+    variables, connector = os.environ, config.connector(connector_id)
+    if connector.kv_transfer_config and "KV_TRANSFER_CONFIG" in variables:
+        connector = replace(connector, kv_transfer_config=json.loads(variables["KV_TRANSFER_CONFIG"]))
     store = Path(tempfile.gettempdir(), f"connector-tax-store-{os.getpid()}")
     if (stored := with_store(connector, store)) != connector:
         store.mkdir()
-    model = given.get("MODEL")
+    model = variables.get("MODEL")
     if not model:
         raise ConfigError("MODEL is not set. Set it to a model directory or hub id.")
-    python = given.get("ENGINE_PYTHON", "python3")
+    python = variables.get("ENGINE_PYTHON", "python3")
     engine = replace(
         config.engine,
         python=shutil.which(python) or python,
         model=model,
-        served_model_name=given.get("SERVED_MODEL_NAME", model),
+        served_model_name=variables.get("SERVED_MODEL_NAME", model),
         args={} if arguments else config.engine.args,
     )
-    environment = {**engine_environment(engine, stored, Cards((), 0)), **given}
-    port, host = int(given.get("PORT", 8000)), given.get("HOST", "127.0.0.1")
+    environment = {**engine_environment(engine, stored, Cards((), 0)), **variables}
+    port, host = int(variables.get("PORT", 8000)), variables.get("HOST", "127.0.0.1")
     launch = Launch(engine, stored, environment, port, host)
     command = [*launch.command(), *arguments]
     os.execvpe(command[0], command, launch.variables())  # nosec B606  # words, and no shell
 
 
 def main() -> None:
-    what, connector_id, *arguments = sys.argv[1:] if sys.argv[2:] else ("", "")
+    action, connector_id, *arguments = sys.argv[1:] if sys.argv[2:] else ("", "")
     path = Path(os.environ.get("CONFIG", PROJECT_ROOT / "config" / "config.yaml"))
     config = load_campaign(path)
     if connector_id not in config.connector_ids:
@@ -65,7 +65,7 @@ def main() -> None:
             f"common.sh launch|verify CONFIGURATION [ARGUMENT...]: {connector_id!r} is none of {path}:"
             f" {', '.join(config.connector_ids)}."
         )
-    if what == "launch":
+    if action == "launch":
         launch_by_hand(config, connector_id, arguments)
     from connector_tax.run.measure.preflight import run_preflight
 

@@ -67,13 +67,13 @@ def log_sizes(engine: RunningEngine) -> dict[Path, int]:
 
 def error_since(engine: RunningEngine, sizes: dict[Path, int]) -> str | None:
     """Return the root cause among lines logged after ``sizes``; None if no line mentions an error."""
-    new = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
-    return error_in(masked(new))
+    new_text = "\n".join(line for path in _logs(engine) for line in _new_lines(path, sizes.get(path, 0)))
+    return error_in(masked(new_text))
 
 
 def _logs(engine: RunningEngine) -> list[Path]:
-    named = [engine.request.folder / n for n in LOGS]
-    return [path for path in named if path.exists()]
+    log_paths = [engine.request.folder / name for name in LOGS]
+    return [path for path in log_paths if path.exists()]
 
 
 def _new_lines(path: Path, start: int) -> list[str]:
@@ -96,7 +96,7 @@ def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) 
 
     No other client may send requests meanwhile.
     """
-    if not any(r.status in UNANSWERED for r in requests):
+    if not any(request.status in UNANSWERED for request in requests):
         return None
     rng = stream(time.monotonic_ns(), "hanging")
     prompt = rng.integers(spec.token_id_low, spec.token_id_high, PROMPT_TOKENS, dtype=np.int64).tolist()
@@ -141,16 +141,16 @@ class QueueTail:
         with open(self._path, "rb") as handle:
             handle.seek(self._offset)
             lines = handle.read()
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for line in whole.splitlines():
+        complete_lines = lines[: lines.rfind(b"\n") + 1]
+        self._offset += len(complete_lines)
+        for line in complete_lines.splitlines():
             try:
                 sample = msgspec.json.decode(line, type=Sample)
             except ValueError:  # the sampler was killed, or the disk full, within this line
                 continue
-            waiting = (sample.values or {}).get("num_requests_waiting") if sample.ok else None
-            if waiting is not None:
-                yield sample.t_ns, waiting
+            n_waiting = (sample.values or {}).get("num_requests_waiting") if sample.ok else None
+            if n_waiting is not None:
+                yield sample.t_ns, n_waiting
 
 
 def wait_idle(base_url: str) -> bool:
@@ -216,30 +216,30 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
     engine.check_port()
     temporary = open_cell(folder)
     cache = None if spec.cached_tokens is None else prime_cache(spec, engine, lambda: _counters(engine) or {})
-    before, logged = _counters(engine), log_sizes(engine)
-    spent = _Spent.by_now(engine)
-    clock, asleep = read_clock_pair(), asleep_ns()
+    counters_before, log_sizes_before = _counters(engine), log_sizes(engine)
+    cpu_before = _Spent.by_now(engine)
+    clock, asleep_before_ns = read_clock_pair(), asleep_ns()
     try:
-        outcome = _loaded(spec, bench)
-    except WorkerLost as lost:
-        print(f"{lost} It is replaced, and the cell begins again.", file=sys.stderr, flush=True)
-        outcome = _loaded(spec, bench)
+        outcome = _run_load(spec, bench)
+    except WorkerLost as error:
+        print(f"{error} It is replaced, and the cell begins again.", file=sys.stderr, flush=True)
+        outcome = _run_load(spec, bench)
     if outcome.window.overloaded:
         # Abandoned requests must be gone before the next cell.
         wait_idle(engine.base_url)
-    after = _counters(engine)
+    counters_after = _counters(engine)
     engine.check_port()
     death = engine.death() or hangs(engine, spec, outcome.requests) or engine.death()
     if death is not None and (not last_try or is_of_the_host(death)):
         return death
-    cpu = spent.since(bench, outcome.session.client_cpu_s, died=death is not None)
+    cpu = cpu_before.since(bench, outcome.session.client_cpu_s, died=death is not None)
     window, records = outcome.window, _records(bench, outcome.window, temporary)
     health = msgspec.structs.replace(
         outcome.health, device_clock=records.device or UNSET, stand_ins=records.stand_ins or UNSET
     )
     hits, external_hits, iterations = (
-        _delta(before, after, name)
-        for name in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
+        _delta(counters_before, counters_after, counter)
+        for counter in ("prefix_cache_hits", "external_prefix_cache_hits", "iterations")
     )
     steps, has_connector = records.steps, connector.kv_transfer_config is not None
     verdict = judge(
@@ -250,13 +250,13 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
         has_connector=has_connector,
         hits_wanted=spec.sessions is not None,
         hits_faked=connector.ttft_is_no_tax is not None,
-        metrics_read=before is not None and after is not None,
-        refused=None if death else refused(outcome.requests, error_since(engine, logged)),
+        metrics_read=counters_before is not None and counters_after is not None,
+        refused=None if death else refused(outcome.requests, error_since(engine, log_sizes_before)),
         steps_agree=steps is None or iterations is None or steps.agrees_with(iterations),
         others_share=None if cpu.others_share is UNSET else cpu.others_share,
         samples_missing=records.samples_missing,
         clock_fault=records.clock_fault,
-        suspended_s=(asleep_ns() - asleep) / NS_PER_S,
+        suspended_s=(asleep_ns() - asleep_before_ns) / NS_PER_S,
         engine_death=death,
     )
     publish_cell(
@@ -275,7 +275,9 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
             cache=UNSET if cache is None else cache,
             prefix_cache_hits_delta=hits,
             external_prefix_cache_hits_delta=external_hits,
-            counters_delta=_risen(before, after, bench.counters) if has_connector else UNSET,
+            counters_delta=_risen(counters_before, counters_after, bench.counters)
+            if has_connector
+            else UNSET,
             steps=None if steps is None else StepTotals(**asdict(steps), iterations=iterations),
             cpu=cpu,
             summary=summarise_cell(spec, window, outcome.requests),
@@ -284,7 +286,7 @@ def measure_one_cell(spec: CellSpec, folder: CellFolder, bench: Bench, *, last_t
     return death
 
 
-def _loaded(spec: CellSpec, bench: Bench) -> CellOutcome:
+def _run_load(spec: CellSpec, bench: Bench) -> CellOutcome:
     engine = bench.engine
     return measure_cell(
         spec,
@@ -311,7 +313,9 @@ class _Spent:
         """Return the use since then; nothing is known of a dead engine."""
         engine_s = {} if died else cpu_seconds(bench.engine)
         elapsed_s = time.monotonic() - self.at_s
-        loaded_s = {k: v - self.engine_s[k] for k, v in engine_s.items() if k in self.engine_s}
+        loaded_s = {
+            role: used_s - self.engine_s[role] for role, used_s in engine_s.items() if role in self.engine_s
+        }
         # The rest is the sampler, the kernel's threads, and other programs.
         others_s = host_busy_seconds() - self.host_s - sum(loaded_s.values()) - client_cpu_s
         return CpuUse(
@@ -344,8 +348,8 @@ class _Records:
 def _records(bench: Bench, window: CellWindow, cell: CellFolder) -> _Records:
     """Cut the cell's part out of the launch's files."""
     samples = cut([bench.raw_metrics], window.t0_ns, window.drained_ns, cell.metrics)
-    wanted = (window.drained_ns - window.t0_ns) / s_to_ns(SAMPLE_INTERVAL_S)
-    samples_missing = bench.raw_metrics.exists() and samples < MIN_SAMPLES_SHARE * wanted - 1
+    expected_samples = (window.drained_ns - window.t0_ns) / s_to_ns(SAMPLE_INTERVAL_S)
+    samples_missing = bench.raw_metrics.exists() and samples < MIN_SAMPLES_SHARE * expected_samples - 1
     if bench.step_log is not None or bench.has_clock:
         # The step recorder and a virtual GPU's clock flush at intervals; wait for the cell's last rows.
         time.sleep(bench.engine.step_flush_s * 1.5)
@@ -373,12 +377,12 @@ def _delta(before: dict[str, float] | None, after: dict[str, float] | None, name
 
 
 def _risen(
-    before: dict[str, float] | None, after: dict[str, float] | None, known: tuple[str, ...]
+    before: dict[str, float] | None, after: dict[str, float] | None, preflight_counters: tuple[str, ...]
 ) -> dict[str, float]:
     """Return the connector's counter increases; a counter that vanished since preflight did not rise."""
     if not before or not after:
         return {}
-    names = sorted({*known, EXTERNAL_QUERIES} & {*known, *after})
+    names = sorted({*preflight_counters, EXTERNAL_QUERIES} & {*preflight_counters, *after})
     return {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names}
 
 

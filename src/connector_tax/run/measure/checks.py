@@ -58,23 +58,23 @@ def prime_cache(spec: CellSpec, engine: RunningEngine, counters: Callable[[], Co
     """
     assert spec.cached_tokens is not None, "only cells of Phase D have a level"
     start_s = time.monotonic()
-    size = cache_size(engine.base_url)
-    before = computed_tokens(counters())
+    cache_sizes = cache_size(engine.base_url)
+    tokens_before = computed_tokens(counters())
     longest = _longest_prompt(engine)
-    sent, failed = _send(spec, engine, spec.cached_tokens - (before or 0), longest)
-    after = counters()
-    computed = computed_tokens(after)
+    prompt_lengths, failed = _send(spec, engine, spec.cached_tokens - (tokens_before or 0), longest)
+    counters_after = counters()
+    computed = computed_tokens(counters_after)
     return Cache(
         wanted_tokens=spec.cached_tokens,
-        primed_tokens=sum(sent),
-        prompts=len(sent),
+        primed_tokens=sum(prompt_lengths),
+        prompts=len(prompt_lengths),
         longest_prompt=longest,
         primed_s=time.monotonic() - start_s,
         failed=failed,
         computed_tokens=computed,
-        block_size=size.get("block_size"),
-        kv_blocks=size.get("num_gpu_blocks"),
-        counters={name: after[name] for name in KEPT if name in after},
+        block_size=cache_sizes.get("block_size"),
+        kv_blocks=cache_sizes.get("num_gpu_blocks"),
+        counters={name: counters_after[name] for name in KEPT if name in counters_after},
     )
 
 
@@ -83,9 +83,9 @@ def cache_flags(cache: Cache) -> list[str]:
 
 
 def _held_tokens(cache: Cache) -> float:
-    room = cache.kv_blocks * cache.block_size if cache.kv_blocks and cache.block_size else None
-    held = (cache.primed_tokens if cache.computed_tokens is None else cache.computed_tokens) or 0
-    return held if room is None else min(held, room)
+    capacity_tokens = cache.kv_blocks * cache.block_size if cache.kv_blocks and cache.block_size else None
+    tokens = (cache.primed_tokens if cache.computed_tokens is None else cache.computed_tokens) or 0
+    return tokens if capacity_tokens is None else min(tokens, capacity_tokens)
 
 
 def computed_tokens(counters: Counters) -> int | None:
@@ -99,54 +99,58 @@ def computed_tokens(counters: Counters) -> int | None:
 def cache_size(base_url: str) -> dict[str, int]:
     """Return ``block_size`` and ``num_gpu_blocks`` from ``vllm:cache_config_info``, as far as present."""
     try:
-        answer = direct.get(f"{base_url}/metrics", timeout_s=TIMEOUT_S)
-        answer.raise_for_status()
-        return parse_cache_size(answer.text)
+        response = direct.get(f"{base_url}/metrics", timeout_s=TIMEOUT_S)
+        response.raise_for_status()
+        return parse_cache_size(response.text)
     except (httpx.HTTPError, ValueError):
         return {}  # the counters, read next, reveal a dead engine
 
 
-def parse_cache_size(text: str) -> dict[str, int]:
+def parse_cache_size(page: str) -> dict[str, int]:
     """Parse a ``/metrics`` page; label values are text, ``None`` if a release does not know its own."""
-    found: dict[str, int] = {}
-    for family in text_string_to_metric_families(text):
+    sizes: dict[str, int] = {}
+    for family in text_string_to_metric_families(page):
         for sample in family.samples:
             if sample.name == "vllm:cache_config_info":
                 for name in ("block_size", "num_gpu_blocks"):
                     if sample.labels.get(name, "").isdigit():
-                        found[name] = int(sample.labels[name])
-    return found
+                        sizes[name] = int(sample.labels[name])
+    return sizes
 
 
 def _longest_prompt(engine: RunningEngine) -> int:
     """Return the length of every priming prompt but the last, which is the rest."""
-    limit = token_count(engine.request.engine.args.get("max_model_len"))
-    return min(PROMPT_TOKENS, limit - 1) if limit else PROMPT_TOKENS
+    max_model_len = token_count(engine.request.engine.args.get("max_model_len"))
+    return min(PROMPT_TOKENS, max_model_len - 1) if max_model_len else PROMPT_TOKENS
 
 
-def _send(spec: CellSpec, engine: RunningEngine, missing: int, longest: int) -> tuple[list[int], str | None]:
+def _send(
+    spec: CellSpec, engine: RunningEngine, missing_tokens: int, longest_tokens: int
+) -> tuple[list[int], str | None]:
     """Return the lengths of the answered prompts, and the first failure."""
     rng = stream(derive_seed(spec.seed, "priming"))
-    sent: list[int] = []
+    answered_lengths: list[int] = []
     with direct.Client(base_url=engine.base_url, timeout_s=TIMEOUT_S, headers=engine.headers) as client:
-        while missing > 0:
-            length = min(longest, missing)
+        while missing_tokens > 0:
+            length = min(longest_tokens, missing_tokens)
             prompt = rng.integers(spec.token_id_low, spec.token_id_high, length, dtype=np.int64).tolist()
             failed = _ask(client, engine.model, prompt)
             if failed is not None:
-                return sent, failed
-            sent.append(length)
-            missing -= length + 1
-    return sent, None
+                return answered_lengths, failed
+            answered_lengths.append(length)
+            missing_tokens -= length + 1
+    return answered_lengths, None
 
 
 def _ask(client: direct.Client, model: str, prompt: list[int]) -> str | None:
     body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
     try:
-        answer = client.post("/v1/completions", json=body)
+        response = client.post("/v1/completions", json=body)
     except httpx.HTTPError as error:
         return f"{type(error).__name__}: {error}"
-    return None if answer.status_code == 200 else f"HTTP {answer.status_code}: {excerpt(answer.text, 300)}"
+    return (
+        None if response.status_code == 200 else f"HTTP {response.status_code}: {excerpt(response.text, 300)}"
+    )
 
 
 # Enough for a prefill step and several decode steps.
@@ -181,9 +185,9 @@ class WarmUp:
     def words(self) -> str:
         if self.fault is not None or self.slowest is None:
             return self.fault or "no length to warm"
-        names = ", ".join(map(str, self.lengths))
+        warmed = ", ".join(map(str, self.lengths))
         return (
-            f"prompts of {names} tokens; the slowest took {self.slowest[1]:.1f} s ({self.slowest[0]} tokens)"
+            f"prompts of {warmed} tokens; the slowest took {self.slowest[1]:.1f} s ({self.slowest[0]} tokens)"
         )
 
 
@@ -203,20 +207,20 @@ class IdleTimes:
 def campaign_lengths(config: CampaignConfig) -> tuple[int, ...]:
     """Return all prompt lengths of Phases A, B and B', ascending; conversations have their own."""
     shapes = (config.phase_a_shape, *config.phase_b_prime.shapes)
-    return tuple(sorted({*config.phase_b_input_tokens, *(s.input_tokens for s in shapes)}))
+    return tuple(sorted({*config.phase_b_input_tokens, *(shape.input_tokens for shape in shapes)}))
 
 
 def warm_up(
     engine: RunningEngine, config: CampaignConfig, lengths: tuple[int, ...], *, timeout_s: float
 ) -> WarmUp:
     """Send one fresh prompt of each length and wait for its answer, shortest first."""
-    took: dict[int, float] = {}
+    took_s: dict[int, float] = {}
     for length in sorted(set(lengths)):
         answer = ask(engine, config, length, output_tokens=WARM_OUTPUT_TOKENS, timeout_s=timeout_s)
         if answer.fault is not None:
-            return WarmUp(tuple(took), _slowest(took), f"first prompt of {length} tokens: {answer.fault}")
-        took[length] = answer.elapsed_s
-    return WarmUp(tuple(took), _slowest(took), None)
+            return WarmUp(tuple(took_s), _slowest(took_s), f"first prompt of {length} tokens: {answer.fault}")
+        took_s[length] = answer.elapsed_s
+    return WarmUp(tuple(took_s), _slowest(took_s), None)
 
 
 def idle_times(engine: RunningEngine, config: CampaignConfig) -> IdleTimes | str:
@@ -243,9 +247,9 @@ def ask(
     Prompt and output are cut to what ``max_model_len`` allows.
     """
     cell = config.cell
-    limit = token_count(config.engine.args.get("max_model_len"))
-    if limit is not None:
-        length = max(1, min(length, limit - output_tokens))
+    max_model_len = token_count(config.engine.args.get("max_model_len"))
+    if max_model_len is not None:
+        length = max(1, min(length, max_model_len - output_tokens))
     rng = stream(time.monotonic_ns(), "preflight")
     prompt = rng.integers(cell.token_id_low, cell.token_id_high, length, dtype=np.int64).tolist()
     body = {
@@ -261,47 +265,47 @@ def ask(
 
 def _timed(engine: RunningEngine, client: direct.Client, body: Foreign, timeout_s: float) -> Answer:
     """Time one request, without the client's set-up: Phase B's rates derive from it."""
-    start = time.monotonic()
+    start_s = time.monotonic()
     try:
-        answer = client.post("/v1/completions", json=body)
+        response = client.post("/v1/completions", json=body)
     except httpx.TimeoutException:
-        return Answer(time.monotonic() - start, engine.death() or f"no answer within {timeout_s:g} s")
+        return Answer(time.monotonic() - start_s, engine.death() or f"no answer within {timeout_s:g} s")
     except httpx.HTTPError as error:
-        elapsed_s = time.monotonic() - start
+        elapsed_s = time.monotonic() - start_s
         death = engine.death_behind_silence()
         return Answer(elapsed_s, death or f"{type(error).__name__} after {elapsed_s:.1f} s")
-    elapsed_s = time.monotonic() - start
-    if answer.status_code != 200:
-        return Answer(elapsed_s, _http_fault(engine, answer))
+    elapsed_s = time.monotonic() - start_s
+    if response.status_code != 200:
+        return Answer(elapsed_s, _http_fault(engine, response))
     try:
-        read_completion(answer.content)
+        read_completion(response.content)
     except MalformedStream as error:
         return Answer(elapsed_s, str(error))
     return Answer(elapsed_s)
 
 
-def _http_fault(engine: RunningEngine, answer: httpx.Response) -> str:
+def _http_fault(engine: RunningEngine, response: httpx.Response) -> str:
     """Return the status with the cause from the engine's log."""
-    said = f"HTTP {answer.status_code}"
-    if answer.status_code >= 500:
+    status = f"HTTP {response.status_code}"
+    if response.status_code >= 500:
         cause = engine.death_behind_silence() or engine.trouble()
         if cause is not None:
-            return f"{said}: {cause}"
-    return f"{said}: {excerpt(answer.text, 300)}"
+            return f"{status}: {cause}"
+    return f"{status}: {excerpt(response.text, 300)}"
 
 
 def _median(engine: RunningEngine, config: CampaignConfig, length: int, *, output_tokens: int) -> float | str:
-    took = []
+    elapsed_s = []
     for _ in range(IDLE_TRIES):
         answer = ask(engine, config, length, output_tokens=output_tokens, timeout_s=IDLE_TIMEOUT_S)
         if answer.fault is not None:
             return f"prompt of {length} tokens: {answer.fault}"
-        took.append(answer.elapsed_s)
-    return statistics.median(took)
+        elapsed_s.append(answer.elapsed_s)
+    return statistics.median(elapsed_s)
 
 
-def _slowest(took: dict[int, float]) -> tuple[int, float] | None:
-    return max(took.items(), key=lambda item: item[1]) if took else None
+def _slowest(took_s: dict[int, float]) -> tuple[int, float] | None:
+    return max(took_s.items(), key=lambda item: item[1]) if took_s else None
 
 
 REQUEST_TIMEOUT_S = 60.0
@@ -333,14 +337,14 @@ def short_requests(
         answers.append(ask(engine, config, SHORT_PROMPT_TOKENS, output_tokens=tokens, timeout_s=limit_s))
         if answers[-1].fault is not None:
             return Finding(f"short request {index + 1}", False, answers[-1].fault), 0.0
-    total_s = sum(a.elapsed_s for a in answers)
+    total_s = sum(answer.elapsed_s for answer in answers)
     return (
         Finding(
             "short requests",
             total_s < limit_s,
             f"{count} of {tokens} output tokens answered in {total_s:.2f} s together (limit {limit_s:g} s)",
         ),
-        max(a.elapsed_s for a in answers),
+        max(answer.elapsed_s for answer in answers),
     )
 
 
@@ -351,27 +355,27 @@ def long_prompt(engine: RunningEngine, config: CampaignConfig, short_s: float) -
     if answer.fault is not None:
         return Finding("long prompt", False, answer.fault)
     stalls = answer.elapsed_s > short_s + LONG_PROMPT_EXTRA_S
-    words = (
+    stall_detail = (
         f"{length} tokens took {answer.elapsed_s:.1f} s, a short prompt {short_s:.1f} s: each long prompt"
         " stalls"
     )
     return Finding(
-        "long prompt", not stalls, words if stalls else f"{length} tokens in {answer.elapsed_s:.2f} s"
+        "long prompt", not stalls, stall_detail if stalls else f"{length} tokens in {answer.elapsed_s:.2f} s"
     )
 
 
 def long_length(config: CampaignConfig) -> int:
-    limit = token_count(config.engine.args.get("max_model_len")) or LONG_PROMPT_TOKENS * 2
-    return min(LONG_PROMPT_TOKENS, limit - LONG_OUTPUT_TOKENS)
+    max_tokens = token_count(config.engine.args.get("max_model_len")) or LONG_PROMPT_TOKENS * 2
+    return min(LONG_PROMPT_TOKENS, max_tokens - LONG_OUTPUT_TOKENS)
 
 
 def not_switched_off(engine: RunningEngine) -> Finding:
     """Check that the log does not report a connector in degraded mode or on a fallback."""
-    found = said_in(engine.log_text().splitlines())
-    if found is None:
+    log_finding = said_in(engine.log_text().splitlines())
+    if log_finding is None:
         return Finding(SWITCHED_ON, True, "no word of degraded mode in the log")
-    check = SWITCHED_ON if found[0] == "off" else COMPILED
-    return Finding(check, False, f"the engine serves, but its log says: {found[1]}")
+    check = SWITCHED_ON if log_finding[0] == "off" else COMPILED
+    return Finding(check, False, f"the engine serves, but its log says: {log_finding[1]}")
 
 
 def cache_was_asked(engine: RunningEngine) -> Finding:
@@ -379,8 +383,8 @@ def cache_was_asked(engine: RunningEngine) -> Finding:
     try:
         queries = scrape_patiently(engine.base_url).get(EXTERNAL_QUERIES)
     except OSError as error:
-        why = engine.death_behind_silence() or f"its counter cannot be read: {error}"
-        return Finding(CACHE_ASKED, False, why)
+        fault = engine.death_behind_silence() or f"its counter cannot be read: {error}"
+        return Finding(CACHE_ASKED, False, fault)
     if queries is None:
         return Finding(CACHE_ASKED, True, "this release does not export the counter")
     if queries == 0:
@@ -400,12 +404,12 @@ def clock_at_work(engine: RunningEngine) -> Finding:
     """Check that vLLM runs on the virtual GPU: its clock has begun its log."""
     if (engine.request.folder / DEVICE_CLOCK).is_file():
         return Finding("virtual GPU", True, "its clock writes its log")
-    words = (
+    fault = (
         "the engine serves, but no clock writes a log: vLLM did not load the plugin in"
         " launch/plugins/virtual_gpu, or this release asks for another worker. Look for virtual_gpu in"
         " its log"
     )
-    return Finding("virtual GPU", False, words)
+    return Finding("virtual GPU", False, fault)
 
 
 def alive(engine: RunningEngine) -> Finding:
@@ -414,11 +418,13 @@ def alive(engine: RunningEngine) -> Finding:
     if death is not None:
         return Finding("engine alive", False, death)
     try:
-        code = direct.get(f"{engine.base_url}/health", timeout_s=10).status_code
-        failed = scrape_patiently(engine.base_url).get("engine_core_failed", 0.0)
+        status_code = direct.get(f"{engine.base_url}/health", timeout_s=10).status_code
+        failed_cores = scrape_patiently(engine.base_url).get("engine_core_failed", 0.0)
     except (httpx.HTTPError, OSError) as error:
-        why = engine.death_behind_silence() or f"/health or /metrics: {error}"
-        return Finding("engine alive", False, why)
-    if code != 200 or failed:
-        return Finding("engine alive", False, f"/health answers {code}, failed engine cores: {failed:g}")
+        fault = engine.death_behind_silence() or f"/health or /metrics: {error}"
+        return Finding("engine alive", False, fault)
+    if status_code != 200 or failed_cores:
+        return Finding(
+            "engine alive", False, f"/health answers {status_code}, failed engine cores: {failed_cores:g}"
+        )
     return Finding("engine alive", True, "/health answers 200")

@@ -138,19 +138,19 @@ def refused(requests: list[RequestRecord], engine_said: str | None) -> str | Non
     Args:
         engine_said: the last error in the engine's log during the cell, if any.
     """
-    asked = [r for r in requests if r.phase == "window"] or requests
-    failed = [r for r in asked if r.status in REFUSED]
-    if len(failed) <= MAX_REFUSED_SHARE * len(asked):
+    considered = [request for request in requests if request.phase == "window"] or requests
+    failed = [request for request in considered if request.status in REFUSED]
+    if len(failed) <= MAX_REFUSED_SHARE * len(considered):
         return None
     first = failed[0]
-    text = f"not answered: {len(failed)} of {len(asked)} requests failed, the first as {first.status}"
-    text += f" ({_short(first.error)})" if first.error else ""
-    return text + (f"; the engine's log says: {_short(engine_said)}" if engine_said else "")
+    message = f"not answered: {len(failed)} of {len(considered)} requests failed, the first as {first.status}"
+    message += f" ({_short(first.error)})" if first.error else ""
+    return message + (f"; the engine's log says: {_short(engine_said)}" if engine_said else "")
 
 
 def death_of(judged: CellDocument | Verdict) -> str | None:
-    found = [reason for reason in judged.reasons if reason.startswith(DIED)]
-    return found[0].removeprefix(DIED) if found else None
+    deaths = [reason for reason in judged.reasons if reason.startswith(DIED)]
+    return deaths[0].removeprefix(DIED) if deaths else None
 
 
 def _short(text: str) -> str:

@@ -67,7 +67,10 @@ from connector_tax.run.sampler.sampler import SAMPLE_INTERVAL_S, sampling
 
 def with_matched_launches(config: CampaignConfig, preflight: PreflightStatus) -> CampaignConfig:
     return replace(
-        config, connectors=tuple(_launched(c, preflight.configs.get(c.id)) for c in config.connectors)
+        config,
+        connectors=tuple(
+            _launched(connector, preflight.configs.get(connector.id)) for connector in config.connectors
+        ),
     )
 
 
@@ -80,10 +83,10 @@ def _launched(connector: ConnectorSpec, decision: Decision | None) -> ConnectorS
 def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[ConnectorSpec | None, str]:
     """Return the spec to launch and what was matched, or None and the reason for no launch."""
     assert connector.matches is not None
-    plain, own = settings_of(folder, "plain"), settings_of(folder, connector.matches)
-    if not plain or not own:
+    plain_settings, matched_settings = settings_of(folder, "plain"), settings_of(folder, connector.matches)
+    if not plain_settings or not matched_settings:
         return None, "the engine's settings are not known (no step records from preflight)"
-    changes = differences(plain, own)
+    changes = differences(plain_settings, matched_settings)
     if not changes:
         return (
             None,
@@ -92,11 +95,11 @@ def matched_launch(folder: CampaignFolder, connector: ConnectorSpec) -> tuple[Co
     arguments, environment, unmatched = matching_flags(changes)
     if not arguments and not environment:
         return None, f"no flag sets what {connector.matches} changes: {', '.join(unmatched)}"
-    arguments = [*matching_flags(pinned(plain, own))[0], *arguments]
-    words = f"as {connector.matches}: {', '.join(sorted(changes))}"
+    arguments = [*matching_flags(pinned(plain_settings, matched_settings))[0], *arguments]
+    description = f"as {connector.matches}: {', '.join(sorted(changes))}"
     if unmatched:
-        words += f"; not matched: {', '.join(unmatched)}"
-    return replace(connector, extra_args=tuple(arguments), env=environment), words
+        description += f"; not matched: {', '.join(unmatched)}"
+    return replace(connector, extra_args=tuple(arguments), env=environment), description
 
 
 def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
@@ -107,8 +110,11 @@ def settings_of(folder: CampaignFolder, connector_id: str) -> Settings:
 def engine_diff(config: CampaignConfig, folder: CampaignFolder) -> EngineDiff:
     """Return ``engine_diff.json``: each configuration's differences from plain; None if not seen."""
     plain = settings_of(folder, "plain")
-    found = {c.id: settings_of(folder, c.id) for c in config.connectors}
-    configs = {i: differences(plain, own) if own and plain else None for i, own in found.items()}
+    settings = {connector.id: settings_of(folder, connector.id) for connector in config.connectors}
+    configs = {
+        connector_id: differences(plain, connector_settings) if connector_settings and plain else None
+        for connector_id, connector_settings in settings.items()
+    }
     return EngineDiff(campaign=config.campaign, plain=plain, configs=configs)
 
 
@@ -127,41 +133,43 @@ class Progress:
 
     def say(self, event: str) -> None:
         """Print ``... phase A plain (3 of 24 runs done, about 4 h 10 min left): cell r4_4096x256 ...``."""
-        done, left_s = self._standing()
-        total = sum(len(self.config.members(p)) for p in self.config.phases)
+        n_done, left_s = self._done_and_left_s()
+        n_runs = sum(len(self.config.members(phase)) for phase in self.config.phases)
         line = (
             f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} phase {phase_word(self.phase)} {self.connector_id} "
-            f"({done} of {total} runs done, about {duration_text(left_s)} left): {event}"
+            f"({n_done} of {n_runs} runs done, about {duration_text(left_s)} left): {event}"
         )
         line = masked(line)
         print(line, file=sys.stderr, flush=True)
-        log = self.folder.progress_log
+        log_path = self.folder.progress_log
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with open(log, "a", encoding="utf-8", errors="backslashreplace") as lines:
-                lines.write(line + "\n")
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            with open(log_path, "a", encoding="utf-8", errors="backslashreplace") as log_file:
+                log_file.write(line + "\n")
         except OSError as error:
             # A log line on a full disk must not end a measurement; the next results file will.
             print(
-                f"{log}: this line is not in it, it cannot be written ({error.strerror or error})",
+                f"{log_path}: this line is not in it, it cannot be written ({error.strerror or error})",
                 file=sys.stderr,
                 flush=True,
             )
 
-    def _standing(self) -> tuple[int, float]:
-        found = standing(self.config, self.folder, self.date)
+    def _done_and_left_s(self) -> tuple[int, float]:
+        status = standing(self.config, self.folder, self.date)
 
         def finished(phase: Phase, connector_id: str) -> Collection[str]:
             run = self.folder.run(self.date, connector_id, phase)
             try:
-                return cells_there(self.config, run, found.rates)
+                return cells_there(self.config, run, status.rates)
             except OSError:
                 # A run that restarts on another card removes its cells, which must not end this measurement.
                 return ()
 
-        left_s = expected_left_s(self.config, found.left, found.rates, found.ends_at_once, finished=finished)
+        left_s = expected_left_s(
+            self.config, status.left, status.rates, status.ends_at_once, finished=finished
+        )
         runs = sum(len(self.config.members(p)) for p in self.config.phases)
-        return runs - sum(map(len, found.left.values())), left_s
+        return runs - sum(map(len, status.left.values())), left_s
 
 
 # Identify the code that made a measurement.
@@ -193,27 +201,33 @@ ONE_KIND = 0.1
 
 
 def share_of(
-    cores: tuple[Core, ...], place: int, of: int, card_nodes: Sequence[int | None] = ()
+    cores: tuple[Core, ...], slot: int, n_slots: int, card_nodes: Sequence[int | None] = ()
 ) -> tuple[Core, ...]:
-    """Return the cores of slot ``place`` of ``of``; all of them for a single slot.
+    """Return the cores of slot ``slot`` of ``n_slots``; all of them for a single slot.
 
     Args:
         card_nodes: NUMA node of each slot's first card; if one is unknown, slots are spread over the nodes.
     """
-    if of == 1 or not cores:
+    if n_slots == 1 or not cores:
         return cores
-    numbers = sorted({core.numa for core in cores})
-    known = [node for node in card_nodes if node in numbers]
-    node_of = known if len(known) == of else [numbers[k * len(numbers) // of] for k in range(of)]
+    nodes = sorted({core.numa for core in cores})
+    known_nodes = [node for node in card_nodes if node in nodes]
+    node_of = (
+        known_nodes
+        if len(known_nodes) == n_slots
+        else [nodes[k * len(nodes) // n_slots] for k in range(n_slots)]
+    )
     # The same number for each slot, so that cells of different slots are comparable.
-    each = min(sum(c.numa == node for c in cores) // node_of.count(node) for node in set(node_of))
-    beside = [k for k in range(of) if node_of[k] == node_of[place]]
-    own = [core for core in cores if core.numa == node_of[place]]
-    index = beside.index(place)
-    if _differ(own):
-        fastest_first = sorted(own, key=lambda core: (-core.performance, core.cpus))
-        return tuple(sorted(fastest_first[index :: len(beside)][:each], key=lambda core: core.cpus))
-    return tuple(own[index * each : (index + 1) * each])
+    cores_per_slot = min(sum(c.numa == node for c in cores) // node_of.count(node) for node in set(node_of))
+    slots_on_node = [k for k in range(n_slots) if node_of[k] == node_of[slot]]
+    node_cores = [core for core in cores if core.numa == node_of[slot]]
+    index = slots_on_node.index(slot)
+    if _differ(node_cores):
+        fastest_first = sorted(node_cores, key=lambda core: (-core.performance, core.cpus))
+        return tuple(
+            sorted(fastest_first[index :: len(slots_on_node)][:cores_per_slot], key=lambda core: core.cpus)
+        )
+    return tuple(node_cores[index * cores_per_slot : (index + 1) * cores_per_slot])
 
 
 def _differ(cores: Sequence[Core]) -> bool:
@@ -237,27 +251,29 @@ def refuse_another_engine(
             this phase on another card.
     """
     day = run.path.parent.name[:10]
-    for other in folder.runs():
-        cells = other.finished_cells()
-        if not cells or not other.path.parent.name.startswith(f"{day}_"):
+    for other_run in folder.runs():
+        cells = other_run.finished_cells()
+        if not cells or not other_run.path.parent.name.startswith(f"{day}_"):
             continue
         try:
-            begun = read_cell(cells[0]).engine
+            earlier_engine = read_cell(cells[0]).engine
         except ArtifactError:
             continue  # the analysis reports it
-        if different := other_versions(engine, begun):
+        if mismatches := other_versions(engine, earlier_engine):
             raise ConfigError(
-                f"campaign {config.campaign} was begun with another engine (now / in {other.path}):"
-                f" {', '.join(different)}. Give engine.python the interpreter, engine.container the image,"
+                f"campaign {config.campaign} was begun with another engine (now / in {other_run.path}):"
+                f" {', '.join(mismatches)}. Give engine.python the interpreter, engine.container the image,"
                 " runtime and mounts, and the host the driver that it was begun with; or give `campaign`"
                 " another name."
             )
-        cards, its = (kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, begun))
-        if other.phase == run.phase and its != cards:
+        cards, earlier_cards = (
+            kinds_of(e.gpu) if config.engine.mixes_cards else list(e.gpu) for e in (engine, earlier_engine)
+        )
+        if other_run.phase == run.phase and earlier_cards != cards:
             raise ConfigError(
-                f"phase {phase_word(run.phase)} was begun on {' and '.join(its) or 'no card'} ({other.path}),"
-                f" and would go on on {' and '.join(cards) or 'none'}. Its cells are compared with one"
-                " another. Show the engine that card again (engine.gpu, engine.gpus or"
+                f"phase {phase_word(run.phase)} was begun on {' and '.join(earlier_cards) or 'no card'}"
+                f" ({other_run.path}), and would go on on {' and '.join(cards) or 'none'}. Its cells are"
+                " compared with one another. Show the engine that card again (engine.gpu, engine.gpus or"
                 " CUDA_VISIBLE_DEVICES), let cards of one kind be mixed (engine.mix_cards: true), or remove"
                 " that phase's folders to have it measured anew."
             )
@@ -288,10 +304,10 @@ def deaths(run: RunFolder, cell: CellSpec) -> int:
     path = deaths_file(run, cell)
     if not os.path.lexists(path):
         return 0
-    said = read_whole(path).decode(errors="replace")
-    if not is_number(said):
+    text = read_whole(path).decode(errors="replace")
+    if not is_number(text):
         raise ArtifactError(f"{path}: holds no number. Remove it; the cell then has two launches again.")
-    return int(said)
+    return int(text)
 
 
 def count_death(run: RunFolder, cell: CellSpec) -> None:
@@ -444,22 +460,22 @@ def _warm_up(run: Run, engine: RunningEngine, pending: list[CellSpec]) -> None:
 def _placement(run: Run) -> Placement | None:
     if not run.config.engine.pin_cpus:
         return None
-    nodes = [s.cards.first.numa if s.cards.first else None for s in slots_of(run.config.engine)]
+    nodes = [slot.cards.first.numa if slot.cards.first else None for slot in slots_of(run.config.engine)]
     return place(share_of(discover(), run.slot.place, run.slot.of, nodes), run.config.cell.workers)
 
 
 def archive_earlier_attempt(run: RunFolder) -> int:
     """Move an earlier launch's files, except cells, to their own folder; return this attempt's number."""
-    folders = [p.name.removeprefix("attempt_") for p in run.path.glob("attempt_*")]
-    archived = max((int(n) for n in folders if is_number(n)), default=0)
+    numbers = [folder.name.removeprefix("attempt_") for folder in run.path.glob("attempt_*")]
+    archived = max((int(n) for n in numbers if is_number(n)), default=0)
     # A folder may have been removed to make room; its launch keeps its number.
-    last = max([archived, *(x.attempt for x in read_launches(run.launches))])
+    last_attempt = max([archived, *(launch.attempt for launch in read_launches(run.launches))])
     if run.launch_sh.exists() or run.stdout.exists():
-        last = max(last, archived + 1)
-        keep = run.path / f"attempt_{last}"
-        keep.mkdir(parents=True)
+        last_attempt = max(last_attempt, archived + 1)
+        archive = run.path / f"attempt_{last_attempt}"
+        archive.mkdir(parents=True)
         for name in (*RUN_FILES, VIRTUAL_GPU):
             if (run.path / name).exists():
-                shutil.move(run.path / name, keep / name)
+                shutil.move(run.path / name, archive / name)
     shutil.rmtree(run.step_log.parent, ignore_errors=True)
-    return last + 1
+    return last_attempt + 1

@@ -90,39 +90,48 @@ def _on_a_card(
             end_all_leftovers(folder.root, grace_s=grace_s)
             yield slot
         return
-    words = f"phase {phase_word(run.phase)} of {run.connector_id}"
-    who = holder_words(folder.root, config.campaign, words)
-    what = f"campaign {config.campaign}"
+    run_label = f"phase {phase_word(run.phase)} of {run.connector_id}"
+    holder = holder_words(folder.root, config.campaign, run_label)
+    campaign_label = f"campaign {config.campaign}"
     with (
-        held(folder.lock, what, who, waiting, shared=True),
-        held(folder.run_lock(run), words, who, waiting),
+        held(folder.lock, campaign_label, holder, waiting, shared=True),
+        held(folder.run_lock(run), run_label, holder, waiting),
     ):
         # Before a slot is taken: its new holder must not take this run's leftover for a neighbour.
-        _clear(folder, run, None, who, grace_s, until_s)
+        _clear(folder, run, None, holder, grace_s, until_s)
         # The launch refuses a phase that began on another card.
-        place = slot_of(config, run.phase)
-        wanted = slots if place is None else [slots[place % len(slots)]]
-        with first_free(wanted, who, waiting) as slot:
-            _clear(folder, run, slot.cards, who, grace_s, until_s)
+        slot_index = slot_of(config, run.phase)
+        allowed_slots = slots if slot_index is None else [slots[slot_index % len(slots)]]
+        with first_free(allowed_slots, holder, waiting) as slot:
+            _clear(folder, run, slot.cards, holder, grace_s, until_s)
             yield slot
 
 
 def _clear(
-    folder: CampaignFolder, own: RunFolder, cards: Cards | None, who: str, grace_s: float, until_s: float
+    folder: CampaignFolder,
+    own_run: RunFolder,
+    cards: Cards | None,
+    holder: str,
+    grace_s: float,
+    until_s: float,
 ) -> None:
-    """End what is recorded of ``own``, on ``cards``, and of every run that nobody measures; one at a time."""
-    mine = set() if cards is None else set(cards.names)
+    """End what is recorded of ``own_run``, on ``cards``, and of runs that nobody measures, one at a time."""
+    card_names = set() if cards is None else set(cards.names)
     runs = {run.path: run for run in folder.runs()}
     # Clearing takes seconds, so it is waited for like a job that is about to end.
-    with held(folder.clearing_lock, CLEARING, who, Waiting(10 * grace_s + 60, until_s)):
-        for place in recorded_below(folder.root):
-            found = recorded_supervisor(place)
-            if place == own.path or place not in runs or (found is not None and mine & set(found.cards)):
-                end_leftovers(place, grace_s=grace_s)
+    with held(folder.clearing_lock, CLEARING, holder, Waiting(10 * grace_s + 60, until_s)):
+        for run_path in recorded_below(folder.root):
+            supervisor = recorded_supervisor(run_path)
+            if (
+                run_path == own_run.path
+                or run_path not in runs
+                or (supervisor is not None and card_names & set(supervisor.cards))
+            ):
+                end_leftovers(run_path, grace_s=grace_s)
                 continue
-            with open_lock(folder.run_lock(runs[place]), str(place)) as lock:
-                if take_lock(lock, str(place)):
-                    end_leftovers(place, grace_s=grace_s)
+            with open_lock(folder.run_lock(runs[run_path]), str(run_path)) as lock:
+                if take_lock(lock, str(run_path)):
+                    end_leftovers(run_path, grace_s=grace_s)
 
 
 # After kill -9 of Snakemake its job needs a moment to notice and to stop its engine.
@@ -143,13 +152,13 @@ def wait_for_card_s(engine: EngineConfig) -> float:
     Raises:
         ConfigError: the variable is no number of seconds.
     """
-    given = os.environ.get(WAIT_VARIABLE, "").strip()
-    if given == "inf":
+    setting = os.environ.get(WAIT_VARIABLE, "").strip()
+    if setting == "inf":
         return math.inf
-    if given:
-        if not is_number(given):
-            raise ConfigError(f"{WAIT_VARIABLE}={given}: no whole number of seconds. Give one, or inf.")
-        return float(given)
+    if setting:
+        if not is_number(setting):
+            raise ConfigError(f"{WAIT_VARIABLE}={setting}: no whole number of seconds. Give one, or inf.")
+        return float(setting)
     if engine.wait_for_card_s is not None:
         return float(engine.wait_for_card_s)
     return math.inf if len(engine.slots) > 1 or in_batch_job(os.environ) else WAIT_S
@@ -167,8 +176,8 @@ class InUse(EngineError):
         self.waited_for = waited_for
 
 
-def say_on_stderr(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
+def say_on_stderr(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,39 +212,42 @@ def _hold_first(
     wait_s = min(WAIT_S if waiting.wait_s is None else waiting.wait_s, waiting.until_s - begun_s)
     while True:
         in_use: list[tuple[str, str, Path]] = []
-        for k, locks in enumerate(choices):
+        for index, locks in enumerate(choices):
             with ExitStack() as stack:
-                taken = _take(locks, holder, stack, shared)
-                if taken is None:
-                    yield k
+                conflict = _take(locks, holder, stack, shared)
+                if conflict is None:
+                    yield index
                     return
-                in_use.append(taken)
+                in_use.append(conflict)
         waited_s = time.monotonic() - begun_s
-        waited_for = "; ".join(f"{what}, in use by process {who}" for what, who, _ in in_use)
+        waited_for = "; ".join(
+            f"{label}, in use by process {current_holder}" for label, current_holder, _ in in_use
+        )
         if waited_s > wait_s:
-            words = "; ".join(
-                f"{what} is in use by process {who} (lock {path})" for what, who, path in in_use
+            uses = "; ".join(
+                f"{label} is in use by process {current_holder} (lock {path})"
+                for label, current_holder, path in in_use
             )
             raise InUse(
-                f"{words}. Two measurements at once would measure each other; wait for it to end, or end that"
+                f"{uses}. Two measurements at once would measure each other; wait for it to end, or end that"
                 f" process, then start again. engine.wait_for_card_s or {WAIT_VARIABLE} says how long it is"
                 f" waited for ({wait_s:g} s).",
                 waited_for,
             )
         if waited_s >= next_s:
             next_s = waited_s + SAY_EVERY_S
-            most = "without end" if math.isinf(wait_s) else f"for {duration_text(wait_s)} at most"
-            waiting.say(f"waiting for {waited_for}; {duration_text(waited_s)} so far, {most}")
+            wait_limit = "without end" if math.isinf(wait_s) else f"for {duration_text(wait_s)} at most"
+            waiting.say(f"waiting for {waited_for}; {duration_text(waited_s)} so far, {wait_limit}")
         time.sleep(POLL_S)
 
 
 def _take(locks: Sequence[Lock], holder: str, stack: ExitStack, shared: bool) -> tuple[str, str, Path] | None:
     """Take all ``locks``; return what is in use, by whom, and its path if one is taken."""
-    for path, what in locks:
-        lock = stack.enter_context(open_lock(path, what))
-        if not take_lock(lock, what, shared=shared):
-            return what, holder_of(lock), path
-        name_holder(lock, what, f"{holder}\n" if shared else holder)
+    for path, label in locks:
+        lock = stack.enter_context(open_lock(path, label))
+        if not take_lock(lock, label, shared=shared):
+            return label, holder_of(lock), path
+        name_holder(lock, label, f"{holder}\n" if shared else holder)
     return None
 
 
@@ -252,8 +264,8 @@ def measuring_alone(
     Raises:
         EngineError: another process held one of them throughout the wait; names it and its campaign.
     """
-    wanted = [(root / ".lock", f"campaign {campaign}"), *_locks(cards, port)]
-    with _hold_first([wanted], holder_words(root, campaign), waiting):
+    locks = [(root / ".lock", f"campaign {campaign}"), *_locks(cards, port)]
+    with _hold_first([locks], holder_words(root, campaign), waiting):
         yield
 
 
@@ -264,8 +276,8 @@ def first_free(slots: Sequence[Slot], holder: str, waiting: Waiting) -> Iterator
     Raises:
         EngineError: none was free throughout the wait; names the holders.
     """
-    with _hold_first([_locks(s.cards, s.engine.port) for s in slots], holder, waiting) as k:
-        yield slots[k]
+    with _hold_first([_locks(slot.cards, slot.engine.port) for slot in slots], holder, waiting) as index:
+        yield slots[index]
 
 
 def _lock_file(name: str) -> Path:
@@ -277,8 +289,8 @@ def _locks(cards: Cards, port: int) -> list[Lock]:
     ports = [(_lock_file(f"port{port}"), f"engine.port {port}")] if port else []
     if not cards.gpus:
         return [*ports, (_lock_file(cards.names[0]), cards.words)]
-    named = sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)
-    return [*ports, *((_lock_file(name), what) for name, what in named)]
+    card_locks = sorted((gpu.uuid.replace("/", "_"), str(gpu)) for gpu in cards.gpus)
+    return [*ports, *((_lock_file(name), label) for name, label in card_locks)]
 
 
 def holder_words(root: Path, campaign: str, run: str = "") -> str:
@@ -287,13 +299,15 @@ def holder_words(root: Path, campaign: str, run: str = "") -> str:
     Args:
         run: which of the campaign's, if there may be several at once.
     """
-    what = f"measures {run} of campaign {campaign}" if run else f"works on campaign {campaign}"
-    return f"{os.getpid()}, which {what} in {root.resolve()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    activity = f"measures {run} of campaign {campaign}" if run else f"works on campaign {campaign}"
+    return (
+        f"{os.getpid()}, which {activity} in {root.resolve()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
 
 
 @contextmanager
 def held(
-    path: Path, what: str, holder: str, waiting: Waiting = Waiting(), *, shared: bool = False
+    path: Path, label: str, holder: str, waiting: Waiting = Waiting(), *, shared: bool = False
 ) -> Iterator[None]:
     """Hold the lock at ``path`` for the body.
 
@@ -304,5 +318,5 @@ def held(
     Raises:
         EngineError: another process held it throughout the wait, or it cannot be locked at all.
     """
-    with _hold_first([[(path, what)]], holder, waiting, shared=shared):
+    with _hold_first([[(path, label)]], holder, waiting, shared=shared):
         yield

@@ -72,15 +72,15 @@ def bootstrap_beside(
     Raises:
         EngineError: the port is taken.
     """
-    side = next((p for p in connector.side_ports if not p.listens), None)
-    if connector.verify != "kv_consumer" or side is None:
+    side_port = next((candidate for candidate in connector.side_ports if not candidate.listens), None)
+    if connector.verify != "kv_consumer" or side_port is None:
         yield connector
         return
     if engine.is_vllm:
         environment = engine_environment(engine, connector, cards)
-        port = first_port(side, environment, cards.side_port_slot)
+        port = first_port(side_port, environment, cards.side_port_slot)
         if is_taken(port):
-            raise EngineError(taken_words(connector, side, port))
+            raise EngineError(taken_words(connector, side_port, port))
     else:
         port = free_port()
     script = PROJECT_ROOT / "launch" / "plugins" / "dummy_bootstrap.py"
@@ -91,7 +91,7 @@ def bootstrap_beside(
         grace_s=BOOTSTRAP_GRACE_S,
     )
     try:
-        yield msgspec.structs.replace(connector, env={**connector.env, side.env: str(port)})
+        yield msgspec.structs.replace(connector, env={**connector.env, side_port.env: str(port)})
     finally:
         stop_supervised(server, folder, grace_s=BOOTSTRAP_GRACE_S)
 
@@ -102,30 +102,36 @@ STEP_LOG = Path("steps") / "engine_step.jsonl"  # beside a configuration's other
 
 
 def recorders_heard(
-    folder: CampaignFolder, config: CampaignConfig, tried: set[str], fits: StepTiming
+    folder: CampaignFolder, config: CampaignConfig, tried: set[str], patch_status: StepTiming
 ) -> tuple[StepTiming, dict[str, str]]:
     """Return whether step timing records steps, and why connectors' hook times are unknown.
 
     Args:
         tried: launched configurations, plain included.
-        fits: whether it fits the engine's source files.
+        patch_status: whether step timing fits the engine's source files.
     """
-    if not fits.available:
-        return fits, {}
-    timing = _heard(folder, "plain", connector=False)
+    if not patch_status.available:
+        return patch_status, {}
+    timing = _recorder_status(folder, "plain", connector=False)
     if not timing.available:
         return timing, {}
-    found = {
-        c.id: _heard(folder, c.id, connector=True)
-        for c in config.connectors
-        if c.id in tried and c.kv_transfer_config is not None
+    hook_timing = {
+        connector.id: _recorder_status(folder, connector.id, connector=True)
+        for connector in config.connectors
+        if connector.id in tried and connector.kv_transfer_config is not None
     }
-    return timing, {i: heard.reason for i, heard in found.items() if heard.reason is not None}
+    return timing, {
+        connector_id: hook_status.reason
+        for connector_id, hook_status in hook_timing.items()
+        if hook_status.reason is not None
+    }
 
 
-def _heard(folder: CampaignFolder, connector_id: str, *, connector: bool) -> StepTiming:
-    own = folder.preflight / connector_id
-    return recorder_heard(own / STEP_LOG, own / "vllm_stderr.log", connector=connector)
+def _recorder_status(folder: CampaignFolder, connector_id: str, *, connector: bool) -> StepTiming:
+    connector_folder = folder.preflight / connector_id
+    return recorder_heard(
+        connector_folder / STEP_LOG, connector_folder / "vllm_stderr.log", connector=connector
+    )
 
 
 # The engine's identity; between its two parts a missing model is downloaded.
@@ -140,33 +146,33 @@ def identity_with_model(engine: EngineConfig, cards: Cards) -> EngineIdentity:
         EngineError: the interpreter does not run, or the download failed.
     """
     identity = engine_identity(engine, cards, with_device=False)
-    _have_model(engine, identity, cards)
+    _ensure_model(engine, identity, cards)
     return msgspec.structs.replace(identity, virtual_gpu=gpu_identity(engine) or UNSET)
 
 
-def _have_model(engine: EngineConfig, identity: EngineIdentity, cards: Cards) -> None:
+def _ensure_model(engine: EngineConfig, identity: EngineIdentity, cards: Cards) -> None:
     """Download the model if it is not on this host, before any launch is timed."""
     missing = missing_from_host(engine)
     if missing is None:
         return
     refuse_a_model_elsewhere(engine, missing)
     if identity.versions["vllm"] is None:
-        words = (
+        message = (
             "this interpreter has no vLLM. Give the one that has: export"
             " ENGINE_PYTHON=/path/to/venv/bin/python"
         )
-        raise ConfigError(f"engine.python: {engine.python}: {words}")
+        raise ConfigError(f"engine.python: {engine.python}: {message}")
     if engine.kind == "vllm" and identity.cuda and not cards.gpus and cards.note is None:
-        words = (
+        message = (
             f"its torch is built for CUDA {identity.cuda}, and this host shows no NVIDIA GPU. Nothing is"
             " downloaded. Take a host that has"
         )
         raise ConfigError(
-            f"engine.python: {engine.python}: {words} one; connector-tax run --smoke --on virtual-gpu needs"
+            f"engine.python: {engine.python}: {message} one; connector-tax run --smoke --on virtual-gpu needs"
             " none."
         )
-    words = "It is downloaded now; no launch is timed before it is there."
-    print(f"preflight: {missing}. {words}", file=sys.stderr, flush=True)
+    message = "It is downloaded now; no launch is timed before it is there."
+    print(f"preflight: {missing}. {message}", file=sys.stderr, flush=True)
     fetch_model(engine)
 
 
@@ -178,10 +184,10 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 def cpu_by_session(setting: Path = AUTOGROUP) -> str | None:
     """Return a note if the kernel shares the CPU by session; else None."""
     try:
-        on = setting.read_text(encoding="ascii").strip() == "1"
+        enabled = setting.read_text(encoding="ascii").strip() == "1"
     except (OSError, UnicodeDecodeError):
         return None
-    if not on:
+    if not enabled:
         return None
     return (
         "this kernel shares the CPU out by session: whatever runs in another session, a shell included, gets"
@@ -243,7 +249,9 @@ def run_preflight(
     release = identity.versions.get("vllm")
     assert release is None or isinstance(release, str)
     refuse_misfit(config.engine, release)
-    notes = dict.fromkeys((*(s.cards.note for s in slots), cpu_by_session(), note_on(config.engine, release)))
+    notes = dict.fromkeys(
+        (*(slot.cards.note for slot in slots), cpu_by_session(), note_on(config.engine, release))
+    )
     for note in filter(None, notes):
         print(f"preflight: {note}")
     refusal = too_large(config.engine, cards, longest_request_tokens(config))
@@ -310,15 +318,17 @@ def _with_own_counters(decisions: dict[str, Decision]) -> dict[str, Decision]:
     """Return the decisions with each connector's counters reduced to those that do not rise in plain."""
     common = decisions["plain"].counters
     return {
-        i: msgspec.structs.replace(
-            d,
+        connector_id: msgspec.structs.replace(
+            decision,
             counters=(
                 UNSET
-                if i == "plain" or d.counters is UNSET or common is UNSET
-                else {name: tokens for name, tokens in d.counters.items() if name not in common}
+                if connector_id == "plain" or decision.counters is UNSET or common is UNSET
+                else {
+                    counter: tokens for counter, tokens in decision.counters.items() if counter not in common
+                }
             ),
         )
-        for i, d in decisions.items()
+        for connector_id, decision in decisions.items()
     }
 
 
@@ -341,7 +351,7 @@ def _verify_only(bench: Bench, only: str) -> None:
         raise EngineError(f"{only}: {reason[0]}" + (f". Install: {reason[1]}" if reason[1] else ""))
     findings = _verify(bench, connector).findings
     print((bench.folder.preflight / f"verify_{only}.log").read_text(encoding="utf-8"), end="")
-    failed = next((f for f in findings if not f.ok), None)
+    failed = next((finding for finding in findings if not finding.ok), None)
     if failed is not None:
         raise EngineError(f"{only}: {failed.check}: {failed.detail}")
 
@@ -370,19 +380,19 @@ def unusable_modules(
     Args:
         cuda: of the engine's torch, for instance ``13.0``; None: a build without.
     """
-    wanted = {m.module: m for c in connectors for m in c.modules}
-    if engine.kind == "emulator" or not wanted:
+    module_specs = {spec.module: spec for connector in connectors for spec in connector.modules}
+    if engine.kind == "emulator" or not module_specs:
         return {}
-    command = [*interpreter(engine), "-c", _BUILDS, *sorted(wanted)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command = [*interpreter(engine), "-c", _BUILDS, *sorted(module_specs)]
+    cuda_builds = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     reasons = {}
-    for module, builds in found.items():
+    for module, builds in cuda_builds.items():
         if builds is None:
             reasons[module] = f"has no module {module}"
         # A module packaged per CUDA version that links to none is its CPU build.
-        elif cuda and cuda.partition(".")[0] not in builds and (builds or wanted[module].by_cuda):
-            own = f"for CUDA {' and '.join(builds)}" if builds else "built without CUDA"
-            reasons[module] = f"has {module} {own}, and its torch is built for CUDA {cuda}"
+        elif cuda and cuda.partition(".")[0] not in builds and (builds or module_specs[module].by_cuda):
+            build = f"for CUDA {' and '.join(builds)}" if builds else "built without CUDA"
+            reasons[module] = f"has {module} {build}, and its torch is built for CUDA {cuda}"
     return reasons
 
 
@@ -395,16 +405,16 @@ def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) ->
     identity = bench.identity
     # With the card: another one may be smaller or faster. Without other connectors' packages,
     # which may still be installed.
-    hashed = {
+    hash_inputs = {
         k: v for k, v in msgspec.to_builtins(identity).items() if k in ("versions", "gpu", "virtual_gpu")
     }
-    others = {m.module for c in bench.config.connectors for m in c.modules}
-    others -= {m.module for m in connector.modules}
-    hashed["versions"] = {k: v for k, v in identity.versions.items() if k not in others}
-    tried_hash = launch_hash(bench.config, connector.id, **hashed)
-    skip = _reason_before_launch(bench.config.engine, connector, unusable, identity)
-    if skip is not None:
-        return Decision("skip", skip[0], skip[1], tried_hash)
+    other_modules = {spec.module for c in bench.config.connectors for spec in c.modules}
+    other_modules -= {spec.module for spec in connector.modules}
+    hash_inputs["versions"] = {k: v for k, v in identity.versions.items() if k not in other_modules}
+    tried_hash = launch_hash(bench.config, connector.id, **hash_inputs)
+    skip_reason = _reason_before_launch(bench.config.engine, connector, unusable, identity)
+    if skip_reason is not None:
+        return Decision("skip", skip_reason[0], skip_reason[1], tried_hash)
     remembered = bench.folder.preflight / connector.id / "decision.json"
     if remembered.is_file():
         earlier = read_document(remembered, Decision)
@@ -413,7 +423,7 @@ def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) ->
     if bench.launch == "none" or (bench.launch == "plain" and connector.id != "plain"):
         return Decision("include", launch_hash=tried_hash)
     tried = _verify(bench, connector)
-    if tried.failed is not None and any(word in tried.failed.detail for word in KILLED):
+    if tried.failed is not None and any(death_sign in tried.failed.detail for death_sign in KILLED):
         print(f"preflight: {connector.id}: {tried.failed.check}: {tried.failed.detail}; tried once more")
         tried = _verify(bench, connector)
     failed, idle = tried.failed, tried.idle
@@ -424,7 +434,9 @@ def _decide(bench: Bench, connector: ConnectorSpec, unusable: dict[str, str]) ->
         _installs(connector, identity) if other_build else None,
         tried_hash,
         tuple(tried.findings),
-        prompt_s={str(length): s for length, s in idle.prompt_s.items()} if idle is not None else None,
+        prompt_s={str(length): seconds for length, seconds in idle.prompt_s.items()}
+        if idle is not None
+        else None,
         token_s=idle.token_s if idle is not None else None,
         counters=tried.counters,
     )
@@ -448,15 +460,15 @@ def _decide_matched(bench: Bench, connector: ConnectorSpec, decisions: dict[str,
     target = decisions[connector.matches]
     if target.decision != "include":
         return Decision("skip", f"{connector.matches} was skipped: {target.reason}", launch_hash="")
-    launched, words = matched_launch(bench.folder, connector)
+    launched, description = matched_launch(bench.folder, connector)
     if launched is None:
-        return Decision("skip", words, launch_hash="")
+        return Decision("skip", description, launch_hash="")
     connectors = tuple(launched if c.id == connector.id else c for c in bench.config.connectors)
-    own = replace(bench, config=msgspec.structs.replace(bench.config, connectors=connectors))
-    decision = _decide(own, launched, {})
+    matched_bench = replace(bench, config=msgspec.structs.replace(bench.config, connectors=connectors))
+    decision = _decide(matched_bench, launched, {})
     return msgspec.structs.replace(
         decision,
-        checked=(*decision.checked, Finding("matched", True, words)),
+        checked=(*decision.checked, Finding("matched", True, description)),
         launch=MatchedLaunch(extra_args=launched.extra_args, env=launched.env),
     )
 
@@ -467,9 +479,9 @@ def _reason_before_launch(
     """Return (reason, what to install) if launching is pointless."""
     if engine.kind == "emulator":
         return None
-    needed = [m for m in connector.modules if m.module in unusable]
+    needed = [spec for spec in connector.modules if spec.module in unusable]
     if needed:
-        reason = f"the engine's interpreter {' and '.join(unusable[m.module] for m in needed)}"
+        reason = f"the engine's interpreter {' and '.join(unusable[spec.module] for spec in needed)}"
         if connector.needs_gpu and not identity.gpu and engine.virtual_gpu is None:
             reason += f"; it would also need a GPU, and this host has none ({connector.needs_gpu})"
         return reason, _installs(msgspec.structs.replace(connector, modules=tuple(needed)), identity)
@@ -481,11 +493,11 @@ def _reason_before_launch(
 
 def _installs(connector: ConnectorSpec, identity: EngineIdentity) -> str | None:
     """Return how to install its modules for the CUDA of the engine's torch; None if it needs none."""
-    return "; ".join(m.install_for(identity.cuda or None) for m in connector.modules) or None
+    return "; ".join(spec.install_for(identity.cuda or None) for spec in connector.modules) or None
 
 
 @dataclass(slots=True)
-class _Tried:
+class _Trial:
     """Findings on one configuration; ``counters`` as in ``Decision``."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -497,21 +509,25 @@ class _Tried:
         return next((f for f in self.findings if not f.ok), None)
 
 
-def _verify(bench: Bench, connector: ConnectorSpec) -> _Tried:
+def _verify(bench: Bench, connector: ConnectorSpec) -> _Trial:
     """Launch, warm up, check, stop; write ``verify_<connector>.log`` in any case. Plain is also timed.
 
     Raises:
         EngineError: the host failed, not the configuration.
     """
     config, folder = bench.config, bench.folder
-    tried = _Tried()
+    tried = _Trial()
     findings = tried.findings
     try:
-        own = folder.preflight / connector.id
-        with bootstrap_beside(config.engine, connector, bench.cards, own / "bootstrap") as beside:
-            step_log = own / STEP_LOG if bench.records else None
-            request = LaunchRequest(config.engine, beside, own, step_log, cards=bench.cards)
-            _clear(own)
+        connector_folder = folder.preflight / connector.id
+        with bootstrap_beside(
+            config.engine, connector, bench.cards, connector_folder / "bootstrap"
+        ) as launched_connector:
+            step_log = connector_folder / STEP_LOG if bench.records else None
+            request = LaunchRequest(
+                config.engine, launched_connector, connector_folder, step_log, cards=bench.cards
+            )
+            _clear_logs(connector_folder)
             with running_engine(request) as engine:
                 engine.wait_ready()
                 findings.append(Finding("ready", True, f"/v1/models names {engine.model}"))
@@ -526,12 +542,12 @@ def _verify(bench: Bench, connector: ConnectorSpec) -> _Tried:
         findings.append(Finding("ready", False, cause))
     log = [f"# {connector.id}: {connector.label}", json.dumps(bench.identity.versions)]
     log += [f"# {gpu}" for gpu in bench.identity.gpu]
-    log += [f"{'ok  ' if f.ok else 'FAIL'}  {f.check}: {f.detail}" for f in findings]
+    log += [f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check}: {finding.detail}" for finding in findings]
     write_text(folder.preflight / f"verify_{connector.id}.log", "\n".join(log) + "\n")
     return tried
 
 
-def _ask(engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, tried: _Tried) -> None:
+def _ask(engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec, tried: _Trial) -> None:
     """Run the checks in order, up to the first failure."""
     findings = tried.findings
     # Under the limit for readiness: compilation on a first request is part of starting.
@@ -540,29 +556,31 @@ def _ask(engine: RunningEngine, config: CampaignConfig, connector: ConnectorSpec
     findings.append(Finding("warm-up", warm.fault is None, warm.words))
     if warm.fault is not None:
         return
-    counted = [checks.counters(engine)]
+    counter_readings = [checks.counters(engine)]
     finding, short_s = checks.short_requests(engine, config, connector)
     findings.append(finding)
-    counted.append(checks.counters(engine))
-    rest: list[Callable[[], Finding]] = [
+    counter_readings.append(checks.counters(engine))
+    later_checks: list[Callable[[], Finding]] = [
         lambda: checks.long_prompt(engine, config, short_s),
         lambda: checks.not_switched_off(engine),
     ]
     if connector.verify == "long_prompt":
-        rest.append(lambda: checks.cache_was_asked(engine))
+        later_checks.append(lambda: checks.cache_was_asked(engine))
     if config.engine.virtual_gpu is not None:
-        rest.append(lambda: checks.clock_at_work(engine))
-    rest.append(lambda: checks.alive(engine))
-    for check in rest:
+        later_checks.append(lambda: checks.clock_at_work(engine))
+    later_checks.append(lambda: checks.alive(engine))
+    for check in later_checks:
         if not findings[-1].ok:
             return
         findings.append(check())
-    counted.append(checks.counters(engine))
-    tried.counters = _risen(counted, checks.verify_lengths(config), since_launch=connector.id == "plain")
+    counter_readings.append(checks.counters(engine))
+    tried.counters = _risen(
+        counter_readings, checks.verify_lengths(config), since_launch=connector.id == "plain"
+    )
 
 
 def _risen(
-    counted: list[dict[str, float]], lengths: tuple[int, ...], *, since_launch: bool
+    counter_readings: list[dict[str, float]], lengths: tuple[int, ...], *, since_launch: bool
 ) -> dict[str, int]:
     """Return each counter that rose -> the shortest prompt that raised it.
 
@@ -570,30 +588,31 @@ def _risen(
     LMCache updates its counters every ten seconds, so its warm-up may show up with any prompt.
 
     Args:
-        counted: all counters before the first prompt and after those of each of the ascending ``lengths``.
+        counter_readings: all counters, before the first prompt and after those of each of the ascending
+            ``lengths``.
         since_launch: count everything above 0 instead.
     """
     if since_launch:
-        return {name: 0 for values in counted for name, value in values.items() if value > 0}
-    found: dict[str, int] = {}
-    raised = set(counted[-1])
-    for (before, after), length in reversed([*zip(pairwise(counted), lengths, strict=True)]):
+        return {name: 0 for counters in counter_readings for name, value in counters.items() if value > 0}
+    shortest_lengths: dict[str, int] = {}
+    raised = set(counter_readings[-1])
+    for (before, after), length in reversed([*zip(pairwise(counter_readings), lengths, strict=True)]):
         raised &= {name for name in after if before and after[name] > before.get(name, 0.0)}
-        found |= dict.fromkeys(raised, length)
-    return found
+        shortest_lengths |= dict.fromkeys(raised, length)
+    return shortest_lengths
 
 
 def _timed(engine: RunningEngine, config: CampaignConfig, findings: list[Finding]) -> IdleTimes | None:
-    found = idle_times(engine, config)
-    if isinstance(found, str):
-        findings.append(Finding("idle times", False, found))
+    times = idle_times(engine, config)
+    if isinstance(times, str):
+        findings.append(Finding("idle times", False, times))
         return None
-    words = ", ".join(f"{length} tokens {s:.3f} s" for length, s in found.prompt_s.items())
-    findings.append(Finding("idle times", True, f"prompts: {words}; each token {found.token_s:.4f} s"))
-    return found
+    prompt_times = ", ".join(f"{length} tokens {seconds:.3f} s" for length, seconds in times.prompt_s.items())
+    findings.append(Finding("idle times", True, f"prompts: {prompt_times}; each token {times.token_s:.4f} s"))
+    return times
 
 
-def _clear(folder: Path) -> None:
+def _clear_logs(folder: Path) -> None:
     for name in (*LOGS, "launch.sh", VIRTUAL_GPU):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "steps", ignore_errors=True)

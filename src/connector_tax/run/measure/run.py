@@ -69,8 +69,8 @@ def outputs_collected(run: Run) -> bool:
     # Two launches per configuration show what repeats; those of Phases A and B are used.
     if run.config.accuracy.prompts == 0 or run.run.phase not in ("a", "b"):
         return True
-    wanted = outputs_hash(run.config, run.connector_id)
-    return run.run.outputs.exists() and read_document(run.run.outputs, OutputsFile).spec_hash == wanted
+    expected_hash = outputs_hash(run.config, run.connector_id)
+    return run.run.outputs.exists() and read_document(run.run.outputs, OutputsFile).spec_hash == expected_hash
 
 
 def _death(engine: RunningEngine, outputs: list[Output]) -> str | None:
@@ -170,7 +170,7 @@ def measure_pending(
             run.limit.check_cell(cell, requests_per_s(run.config, cell), first=index == 0)
         run.progress.say(f"cell {cell.cell_id} ({index + 1} of {len(pending)})")
         folder = run.run.cell(cell.cell_id)
-        own_hash = spec_hash(run.config, run.connector_id, cell)
+        cell_hash = spec_hash(run.config, run.connector_id, cell)
         with recording(
             run.run.step_log if run.step_timing else None,
             wanted=cell.recorded is not False,
@@ -184,7 +184,7 @@ def measure_pending(
                     pool=pool,
                     raw_metrics=run.run.raw_metrics,
                     step_log=step_log,
-                    about=msgspec.structs.replace(about, spec_hash=own_hash),
+                    about=msgspec.structs.replace(about, spec_hash=cell_hash),
                     idle=idle,
                     counters=run.counters,
                 ),
@@ -195,7 +195,7 @@ def measure_pending(
             blame_the_host(death, run.connector_id)
             count_death(run.run, cell)
             run.deaths.append(Death(run.run.phase, cell.cell_id, death))
-            return pending[index + 1 :] if reusable(folder, own_hash) else pending[index:]
+            return pending[index + 1 :] if reusable(folder, cell_hash) else pending[index:]
     return []
 
 
@@ -316,17 +316,18 @@ def _give_up_if_it_always_dies(run: Run, cells: tuple[CellSpec, ...]) -> None:
         ConfigurationFailed: it did, in ``DEAD_CELLS`` cells or in every cell of a shorter run.
     """
     deaths = _deaths_in_finished(run, cells)
-    causes = [d for d in deaths if d is not None]
+    causes = [cause for cause in deaths if cause is not None]
     if len(causes) == len(deaths) and len(causes) >= min(DEAD_CELLS, len(cells)):
-        many = f"each of the {len(causes)} cells" if len(causes) > 1 else "the one cell"
+        cells_text = f"each of the {len(causes)} cells" if len(causes) > 1 else "the one cell"
         raise ConfigurationFailed(
-            f"its engine died in {many} that it was asked for, {DEATHS_PER_CELL} times in each: {causes[-1]}"
+            f"its engine died in {cells_text} that it was asked for, {DEATHS_PER_CELL} times"
+            f" in each: {causes[-1]}"
         )
 
 
 def _deaths_in_finished(run: Run, cells: tuple[CellSpec, ...]) -> list[str | None]:
     """Return for each finished cell of the plan the root cause of the engine's death in it, or None."""
-    return [death_of(read_cell(run.run.cell(c.cell_id))) for c in cells if is_there(run, c)]
+    return [death_of(read_cell(run.run.cell(cell.cell_id))) for cell in cells if is_there(run, cell)]
 
 
 def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
@@ -334,12 +335,14 @@ def _begin_anew(run: Run, cells: tuple[CellSpec, ...]) -> None:
 
     Plain's Phase A is also deleted if it has no valid cell. A run with counts of deaths has not failed yet.
     """
-    there = [c for c in cells if is_there(run, c)]
-    documents = [read_cell(run.run.cell(c.cell_id)) for c in there]
+    finished_cells = [c for c in cells if is_there(run, c)]
+    documents = [read_cell(run.run.cell(c.cell_id)) for c in finished_cells]
     baseline = (run.connector_id, run.run.phase) == BASELINE
-    failed = not any(deaths_file(run.run, c).exists() for c in there)
-    if failed and not any(d.verdict == "valid" if baseline else death_of(d) is None for d in documents):
-        for cell in there:
+    failed = not any(deaths_file(run.run, c).exists() for c in finished_cells)
+    if failed and not any(
+        document.verdict == "valid" if baseline else death_of(document) is None for document in documents
+    ):
+        for cell in finished_cells:
             shutil.rmtree(run.run.cell(cell.cell_id).path)
 
 
@@ -356,8 +359,8 @@ def require_baseline(campaign_file: Path, connector_id: str, phase: Phase) -> No
     receipt = read_receipt(run)
     if receipt.status == "measured" and not any(cell.verdict == "valid" for cell in receipt.cells):
         run.receipt.unlink()
-        why = next((f"{c.cell_id}: {r}" for c in receipt.cells for r in c.reasons or ()), "it has no cells")
-        raise plain_failed(connector_id, phase, f"none of its {len(receipt.cells)} cells is valid; {why}")
+        cause = next((f"{c.cell_id}: {r}" for c in receipt.cells for r in c.reasons or ()), "it has no cells")
+        raise plain_failed(connector_id, phase, f"none of its {len(receipt.cells)} cells is valid; {cause}")
 
 
 def _cells(
@@ -413,7 +416,7 @@ def _fail(run: Run, cells: tuple[CellSpec, ...], reason: str) -> None:
     if run.connector_id in PLAINS:
         _remove_leftovers(run)
         raise plain_failed(run.connector_id, run.run.phase, reason)
-    finish(run, tuple(c for c in cells if is_there(run, c)), failure=reason)
+    finish(run, tuple(cell for cell in cells if is_there(run, cell)), failure=reason)
     run.progress.say(f"failed: {reason}. {how_to_try_again(run.run.receipt)}")
 
 
@@ -428,19 +431,23 @@ def finish(run: Run, cells: tuple[CellSpec, ...], failure: str | None = None) ->
     # A launch killed while it ended its engine left its log unmasked, and no later
     # launch may have been needed.
     clean_logs(run.run.path)
-    documents = [read_cell(run.run.cell(c.cell_id)) for c in cells]
-    write_json(run.run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
+    documents = [read_cell(run.run.cell(cell.cell_id)) for cell in cells]
+    write_json(
+        run.run.summary,
+        SummaryFile(cells={document.cell_id: document.summary for document in documents if document.summary}),
+    )
     _remove_leftovers(run)
-    recorded = [d for d in documents if d.spec.recorded is not False]
+    recorded = [document for document in documents if document.spec.recorded is not False]
     write_receipt(
         run.run,
         campaign=run.config.campaign,
         status="measured" if failure is None else "failed",
         reason=failure,
-        cell_ids=[c.cell_id for c in cells],
-        step_timing_available=bool(documents) and all("engine_step_" in " ".join(d.files) for d in recorded),
+        cell_ids=[cell.cell_id for cell in cells],
+        step_timing_available=bool(documents)
+        and all("engine_step_" in " ".join(document.files) for document in recorded),
         engine=documents[-1].engine if documents else None,
     )
     if failure is None:
-        valid = sum(d.verdict == "valid" for d in documents)
+        valid = sum(document.verdict == "valid" for document in documents)
         run.progress.say(f"done: {valid} of {len(cells)} cells valid")

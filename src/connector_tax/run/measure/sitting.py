@@ -73,10 +73,10 @@ def stages(
     Args:
         launch: which configurations preflight launches; see ``run_preflight``.
     """
-    file, own = str(folder.campaign_file), ("--end-with-parent", str(os.getpid()))
+    campaign_file, parent_arguments = str(folder.campaign_file), ("--end-with-parent", str(os.getpid()))
     yield Stage(
         "preflight",
-        ("preflight.py", "--campaign-file", file, "--launch", launch, *own),
+        ("preflight.py", "--campaign-file", campaign_file, "--launch", launch, *parent_arguments),
         folder.preflight_status,
     )
     for phase in config.phases:
@@ -85,7 +85,7 @@ def stages(
             yield Stage(
                 f"phase {phase_word(phase)} of {connector_id}",
                 (
-                    *("measure.py", "--campaign-file", file, *own),
+                    *("measure.py", "--campaign-file", campaign_file, *parent_arguments),
                     "--connector",
                     connector_id,
                     "--phase",
@@ -132,38 +132,38 @@ def sit(
     begun_s = monotonic()
     # An unfinished stage is then told to end and has the engine's grace.
     end_s = begun_s + within_s - grace_s(config.engine) - ENDING_S
-    own_end_s = ending_s(config, folder)
-    if end_s - own_end_s - begun_s < launch_s:
-        kept_s = begun_s + within_s - end_s + own_end_s
+    engine_end_s = ending_s(config, folder)
+    if end_s - engine_end_s - begun_s < launch_s:
+        reserved_s = begun_s + within_s - end_s + engine_end_s
         raise EngineError(
             f"--minutes {within_s / 60:g}: a launch takes {duration_text(launch_s)} here and"
-            f" {duration_text(kept_s)} are kept for its end, so nothing would be measured. Give more than"
-            f" {(launch_s + kept_s) / 60:.1f}."
+            f" {duration_text(reserved_s)} are kept for its end, so nothing would be measured. Give more than"
+            f" {(launch_s + reserved_s) / 60:.1f}."
         )
     done: list[str] = []
-    why = ""
+    stop_reason = ""
     for stage in stages(config, folder, date, launch):
         if stage.product.is_file():
             continue
         until_s = end_s - ending_s(config, folder)
         if until_s <= monotonic():
-            why = "the time is over"
+            stop_reason = "the time is over"
             break
         say(stage.what)
-        fresh, cells = not done, _finished_cells(stage)
+        nothing_done, cells = not done, _finished_cells(stage)
         if _finished(stage, until_s, end_s, launch_s):
             done.append(stage.what)
             continue
-        if fresh and _finished_cells(stage) == cells:
+        if nothing_done and _finished_cells(stage) == cells:
             raise EngineError(
                 f"{stage.what}: nothing of it was finished in the whole of this sitting; see above for what"
                 " it needs, or for whom it waited. Where the sitting was too short, give more than --minutes"
                 f" {within_s / 60:g}."
             )
-        why = f"{stage.what} did not fit any more"
+        stop_reason = f"{stage.what} did not fit any more"
         break
-    left = tuple(s.what for s in stages(config, folder, date) if not s.product.is_file())
-    return Sitting(tuple(done), left, why)
+    remaining = tuple(s.what for s in stages(config, folder, date) if not s.product.is_file())
+    return Sitting(tuple(done), remaining, stop_reason)
 
 
 def ending_s(config: CampaignConfig, folder: CampaignFolder) -> float:

@@ -107,11 +107,11 @@ def run_job(
     add = parser.add_argument
     add("--campaign-file", type=Path, required=True, help="results/<campaign>/campaign.json")
     arguments(parser)
-    within = (
+    within_help = (
         "begin nothing that would not be finished so many seconds from now; default: what is left of a"
         " SLURM job"
     )
-    add("--within-s", type=float, help=within)
+    add("--within-s", type=float, help=within_help)
     add("--launch-s", type=float, help="what a launch takes here; with --within-s")
     add("--log", type=Path, help="everything printed also goes here")
     add("--end-with-parent", type=int, metavar="PID", help="also when it is killed; for Snakemake's jobs")
@@ -124,13 +124,13 @@ def run_job(
         log_to(args.log)
         try:
             work(args, time_limit(args, os.environ))
-        except BaseException as ended:
+        except BaseException as error:
             # A batch system keeps its job's output, where nothing is printed twice.
             if args.end_with_parent and args.log and not in_batch_job(os.environ):
                 end_in_log()
-            if not isinstance(ended, OutOfTime):
+            if not isinstance(error, OutOfTime):
                 raise
-            print(f"not begun: {ended}; what was finished is kept", file=sys.stderr)
+            print(f"not begun: {error}; what was finished is kept", file=sys.stderr)
             sys.exit(os.EX_TEMPFAIL)
 
     run_door(do)
@@ -168,15 +168,15 @@ def left_in_job_s(environ: Mapping[str, str], ask: Callable[[str], str] | None =
     job = environ.get(JOB)
     if not job:
         return None
-    if is_number(end := environ.get("SLURM_JOB_END_TIME", "")):
-        return float(end) - time.time()
-    said = (ask or _ask_squeue)(job).strip()
-    if said in WITHOUT_END:
+    if is_number(end_time := environ.get("SLURM_JOB_END_TIME", "")):
+        return float(end_time) - time.time()
+    answer = (ask or _ask_squeue)(job).strip()
+    if answer in WITHOUT_END:
         return None
-    match = LEFT.fullmatch(said)
+    match = LEFT.fullmatch(answer)
     if match is None:
         raise EngineError(
-            f"SLURM job {job}: squeue says {said[:40]!r} where it should say what is left of its time. Give"
+            f"SLURM job {job}: squeue says {answer[:40]!r} where it should say what is left of its time. Give"
             " --within-s and --launch-s."
         )
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())

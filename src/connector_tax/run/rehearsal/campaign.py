@@ -143,22 +143,25 @@ def write_run(
         engine=IDENTITY,
         code=CODE,
     )
-    done = []
+    written_specs = []
     for spec, cell in cells:
         _write_cell(run, config, costs, spec, cell, about)
-        done.append(spec)
-    write_json(run.config, RunConfig(**asdict(about), cells=tuple(done)))
+        written_specs.append(spec)
+    write_json(run.config, RunConfig(**asdict(about), cells=tuple(written_specs)))
     write_text(run.launch_sh, "#!/usr/bin/env bash\n# Rehearsed in virtual time; nothing was launched.\n")
     write_text(run.stdout, "rehearsed in virtual time\n")
     write_text(run.stderr, "")
     write_text(run.env, "# identity\n" + json.dumps(msgspec.to_builtins(IDENTITY), indent=2) + "\n")
-    documents = [read_cell(run.cell(s.cell_id)) for s in done]
-    write_json(run.summary, SummaryFile(cells={d.cell_id: d.summary for d in documents if d.summary}))
+    documents = [read_cell(run.cell(s.cell_id)) for s in written_specs]
+    write_json(
+        run.summary,
+        SummaryFile(cells={document.cell_id: document.summary for document in documents if document.summary}),
+    )
     write_receipt(
         run,
         campaign=config.campaign,
         status="measured",
-        cell_ids=[s.cell_id for s in done],
+        cell_ids=[s.cell_id for s in written_specs],
         step_timing_available=True,
         engine=IDENTITY,
     )
@@ -325,25 +328,32 @@ def rehearse(
             # Runs are simulated in parallel, but their clocks are consecutive.
             slots = run_order(virtual, phase)
             slot_ns = s_to_ns(
-                max(expected_run_s(virtual, c, phase, _rates(virtual, folder), most=True) for c in slots)
+                max(
+                    expected_run_s(virtual, connector_id, phase, _rates(virtual, folder), most=True)
+                    for connector_id in slots
+                )
             )
             jobs = [
-                pool.submit(_rehearse_run, virtual, folder, c, phase, seed, start_ns + k * slot_ns)
-                for k, c in enumerate(slots)
+                pool.submit(
+                    _rehearse_run, virtual, folder, connector_id, phase, seed, start_ns + index * slot_ns
+                )
+                for index, connector_id in enumerate(slots)
             ]
             start_ns += len(slots) * slot_ns
-            ended = {c: job.result() for c, job in zip(slots, jobs, strict=True)}
-            spent = {c: s for c, s in ended.items() if s.cells_s > 0}
+            run_times = {connector_id: job.result() for connector_id, job in zip(slots, jobs, strict=True)}
+            measured_times = {
+                connector_id: run_time for connector_id, run_time in run_times.items() if run_time.cells_s > 0
+            }
             times.append(
                 PhaseTime(
                     phase,
-                    {c: s.cells_s for c, s in spent.items()},
+                    {connector_id: run_time.cells_s for connector_id, run_time in measured_times.items()},
                     LAUNCH_S[real_kind] + RELEASE_S[real_kind],
-                    sum(s.overloaded_s for s in spent.values()),
+                    sum(run_time.overloaded_s for run_time in measured_times.values()),
                 )
             )
             if phase == "a":
-                _door("select_reference_rates.py", folder)
+                _run_script("select_reference_rates.py", folder)
     return folder.root, times
 
 
@@ -368,7 +378,7 @@ def _preflight_time(config: CampaignConfig, expected: Expected, kind: str) -> Ph
 
 
 @dataclass(frozen=True, slots=True)
-class _Spent:
+class _RunTime:
     """Virtual seconds of one run."""
 
     cells_s: float
@@ -382,14 +392,14 @@ def _rehearse_run(
     phase: Phase,
     seed: int,
     start_ns: int,
-) -> _Spent:
+) -> _RunTime:
     """Simulate one (configuration, phase); return its time without launch and release."""
     run = folder.run(DATE, connector_id, phase)
     file = read_document(folder.reference_rates, ReferenceRatesFile) if phase != "a" else None
     cells = cells_of(config, connector_id, phase, None if file is None else file.rates)
     if not cells or (phase == "b_prime" and file is not None and not file.b_prime_needed):
         write_not_needed(run, config.campaign, "no cells in this phase")
-        return _Spent(0.0, 0.0)
+        return _RunTime(0.0, 0.0)
     expected = Expected.of(config)
     costs = expected.costs_of(connector_id)
     model = EngineModel(
@@ -413,28 +423,28 @@ def _rehearse_run(
 
     write_run(run, config, costs, simulated())
     answers = answers_s(config, connector_id, phase, expected)
-    return _Spent((now_ns - start_ns) / NS_PER_S + answers, sum(overloaded.values()))
+    return _RunTime((now_ns - start_ns) / NS_PER_S + answers, sum(overloaded.values()))
 
 
 def _planned_only(config: CampaignConfig, folder: CampaignFolder, phase: Phase, kind: str) -> PhaseTime:
     """Return the planned time of conversations and closed loops, and record that they are not simulated."""
     rates = read_document(folder.reference_rates, ReferenceRatesFile).rates
-    own_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
+    launch_overhead_s = LAUNCH_S[config.engine.kind] + RELEASE_S[config.engine.kind]
     asked_s = {}
     for connector_id in config.connector_ids:
-        asked_s[connector_id] = expected_run_s(config, connector_id, phase, rates) - own_s
+        asked_s[connector_id] = expected_run_s(config, connector_id, phase, rates) - launch_overhead_s
         run = folder.run(DATE, connector_id, phase)
         write_not_needed(run, config.campaign, "neither conversations nor closed loops are simulated")
     return PhaseTime(phase, asked_s, LAUNCH_S[kind] + RELEASE_S[kind])
 
 
 def analyse(root: Path) -> None:
-    _door("analyze.py", CampaignFolder(root))
+    _run_script("analyze.py", CampaignFolder(root))
 
 
-def _door(script: str, folder: CampaignFolder) -> None:
+def _run_script(script: str, folder: CampaignFolder) -> None:
     """Run a script of the reading wing as a separate program, as the workflow does."""
     command = [sys.executable, str(PROJECT_ROOT / "scripts" / script), "--root", str(folder.root)]
-    found = subprocess.run(command, capture_output=True, text=True)
-    if found.returncode != 0:
-        raise AnalysisError(f"{script} on the rehearsed campaign: {found.stderr.strip()}")
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode != 0:
+        raise AnalysisError(f"{script} on the rehearsed campaign: {process.stderr.strip()}")

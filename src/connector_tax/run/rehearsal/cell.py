@@ -65,7 +65,7 @@ def simulate_cell(spec: CellSpec, model: EngineModel, start_ns: int) -> Simulate
     window = simulation.protocol.window(simulation.now_ns)
     return SimulatedCell(
         window,
-        [_record(a, spec, window) for a in simulation.arrivals],
+        [_record(arrival, spec, window) for arrival in simulation.arrivals],
         simulation.steps,
         list(_second_by_second(simulation.queue, start_ns, simulation.now_ns)),
     )
@@ -236,16 +236,16 @@ def true_percentiles_ms(
             costs, connector, max_num_batched_tokens=max_num_batched_tokens, seed=10_000 + seed
         )
         cell = simulate_cell(spec, model, 0)
-        found = latencies_ms(in_window(cell.requests, cell.window))
+        latencies = latencies_ms(in_window(cell.requests, cell.window))
         for name, values in pooled.items():
-            values += found[name]
-    out = {}
+            values += latencies[name]
+    percentiles_ms = {}
     for name, values in pooled.items():
         p90 = percentile(values, 90)
         if p90 is None:
             raise ValueError(f"{name} p90 has no finite truth at {spec.cell_id}")
-        out[name] = p90
-    return out
+        percentiles_ms[name] = p90
+    return percentiles_ms
 
 
 LAUNCHES = 100
@@ -269,12 +269,15 @@ def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: in
             " (emulator) has a model of its taxes."
         )
     path = cost_model(config.engine)
-    at = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
-    specs = [spec for spec in cells_of(config, "plain", "a") if spec.rate_per_s in at]
-    places = [(connector, spec) for spec in specs for connector in config.connector_ids]
-    with each_in(os.cpu_count() or 1) as each:
-        at_places = each(partial(_percentiles, config, launches), places)
-        found = {(c, spec.rate_per_s): of for (c, spec), of in zip(places, at_places, strict=True)}
+    reference_rates = dict.fromkeys((rates.ref_safe_per_s, rates.ref_load_per_s))
+    specs = [spec for spec in cells_of(config, "plain", "a") if spec.rate_per_s in reference_rates]
+    pairs = [(connector, spec) for spec in specs for connector in config.connector_ids]
+    with each_in(os.cpu_count() or 1) as parallel_map:
+        results = parallel_map(partial(_percentiles, config, launches), pairs)
+        percentiles = {
+            (c, spec.rate_per_s): pair_percentiles
+            for (c, spec), pair_percentiles in zip(pairs, results, strict=True)
+        }
     return PutInFile(
         campaign=config.campaign,
         launches=launches,
@@ -287,21 +290,23 @@ def taxes_put_in(config: CampaignConfig, rates: ReferenceRatesFile, launches: in
                 rate_per_s=spec.rate_per_s,
                 input_tokens=spec.input_tokens,
                 output_tokens=spec.output_tokens,
-                tax=_tax(found[connector, spec.rate_per_s], found["plain", spec.rate_per_s], name),
+                tax=_tax(
+                    percentiles[connector, spec.rate_per_s], percentiles["plain", spec.rate_per_s], name
+                ),
             )
-            for connector, spec in places
+            for connector, spec in pairs
             if connector != "plain"
             for metric, name in METRICS.items()
         ),
     )
 
 
-def _tax(own: Percentiles, plain: Percentiles, name: str) -> float | None:
-    return own[name] / plain[name] - 1 if name in own and name in plain else None
+def _tax(connector: Percentiles, plain: Percentiles, name: str) -> float | None:
+    return connector[name] / plain[name] - 1 if name in connector and name in plain else None
 
 
-def _percentiles(config: CampaignConfig, launches: int, place: tuple[str, CellSpec]) -> Percentiles:
-    connector, spec = place
+def _percentiles(config: CampaignConfig, launches: int, pair: tuple[str, CellSpec]) -> Percentiles:
+    connector, spec = pair
     costs = load_costs(
         PROJECT_ROOT / str(config.engine.model_file), config.connector(connector).kv_transfer_config
     )

@@ -92,9 +92,9 @@ class GpuReader:
             return None
         values: dict[str, Any] = {}
         errors = []
-        for name, ask in _QUESTIONS.items():
+        for name, query in _QUESTIONS.items():
             try:
-                values[name] = ask(self._nvml, self._handle)
+                values[name] = query(self._nvml, self._handle)
             except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
                 continue
             except self._nvml.NVMLError as error:
@@ -177,13 +177,13 @@ class HostReader:
 
     def read(self) -> HostReading:
         """Return all current values; never fails."""
-        done, self._work_us = tuple(self._work_us), []
+        work_times_us, self._work_us = tuple(self._work_us), []
         ticks = next((cpu_ticks(text) for text in _texts(self._stat)), None)
         return HostReading(
             cpu_ticks=ticks[0] if ticks else None,
             steal_ticks=ticks[1] if ticks else None,
             cpu_mhz=tuple(round(int(khz) / 1000) for khz in _texts(self._mhz) if khz.strip().isdigit()),
-            cpu_work_us=done,
+            cpu_work_us=work_times_us,
             gpu=self._gpu.read() if self._gpu is not None else None,
         )
 
@@ -198,24 +198,24 @@ def _cpu_number(path: Path) -> int:
 
 
 def _opened(paths: list[Path]) -> list[int]:
-    found = []
+    descriptors = []
     for path in paths:
         try:
-            found.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             continue
-    return found
+    return descriptors
 
 
 def _texts(descriptors: list[int]) -> list[str]:
     """Return each file's current content, without unreadable ones, as of a core that went offline."""
-    found = []
+    texts = []
     for descriptor in descriptors:
         try:
-            found.append(os.pread(descriptor, 4096, 0).decode("ascii", errors="replace"))
+            texts.append(os.pread(descriptor, 4096, 0).decode("ascii", errors="replace"))
         except OSError:
             continue
-    return found
+    return texts
 
 
 # Canonical name -> its names in vLLM 0.11 to 0.32. Counters appear with and without `_total`, depending on
@@ -271,14 +271,14 @@ def parse_metrics(text: str, *, all_counters: bool = False) -> dict[str, float]:
             )
             if sample.name in _CANONICAL or (all_counters and counts):
                 by_name[sample.name] = by_name.get(sample.name, 0.0) + sample.value
-    out = {k: v for k, v in by_name.items() if k not in _CANONICAL and math.isfinite(v)}
+    values = {k: v for k, v in by_name.items() if k not in _CANONICAL and math.isfinite(v)}
     for canonical, names in NAMES.items():
         # A release in transition exports both names; the newer one counts.
         for name in names:
             if math.isfinite(by_name.get(name, math.nan)):  # JSON cannot represent others
-                out[canonical] = by_name[name]
+                values[canonical] = by_name[name]
                 break
-    return out
+    return values
 
 
 def scrape_once(
@@ -310,22 +310,22 @@ def _metrics(client: direct.Client, base_url: str, timeout_s: float) -> str:
     """
     url = httpx.URL(f"{base_url}/metrics")
     for _ in range(MOST_REDIRECTS):
-        answer = direct.whole(client, "GET", str(url), within_s=timeout_s)
-        if not answer.has_redirect_location:
+        response = direct.whole(client, "GET", str(url), within_s=timeout_s)
+        if not response.has_redirect_location:
             break
-        there = url.join(answer.headers["Location"])
-        if (there.host, there.port) != (url.host, url.port) or (url.scheme, there.scheme) == (
+        target = url.join(response.headers["Location"])
+        if (target.host, target.port) != (url.host, url.port) or (url.scheme, target.scheme) == (
             "https",
             "http",
         ):
             # Another address has another server's counters, and headers may hold a key.
             raise ValueError(
-                f"HTTP {answer.status_code}: it refers to {there.scheme}://{there.netloc.decode()}"
+                f"HTTP {response.status_code}: it refers to {target.scheme}://{target.netloc.decode()}"
             )
-        url = there
-    if answer.status_code != 200:
-        raise ValueError(f"HTTP {answer.status_code}")
-    return answer.text
+        url = target
+    if response.status_code != 200:
+        raise ValueError(f"HTTP {response.status_code}")
+    return response.text
 
 
 def scrape_patiently(
@@ -361,15 +361,15 @@ def sampling(base_url: str, out: Path, interval_s: float, gpu: str | None = None
     if gpu is not None:
         arguments += ["--gpu", gpu]
     out.touch()  # exists even if the sampler dies before it creates it
-    before = _size(out)  # an earlier sampler of this launch may have written to it
-    kept = _Kept([*command, *arguments])
+    size_before = _size(out)  # an earlier sampler of this launch may have written to it
+    sampler = _Kept([*command, *arguments])
     try:
         _wait_for_first_sample(
-            out, before, kept
+            out, size_before, sampler
         )  # its imports take half a second of a core; keep them out of the cell
         yield
     finally:
-        kept.end()
+        sampler.end()
 
 
 class _Kept:
@@ -380,7 +380,7 @@ class _Kept:
         self._told = threading.Event()
         self._turn = threading.Lock()
         self._process = self._start()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread = threading.Thread(target=self._restart_when_ended, daemon=True)
         self._thread.start()
 
     @property
@@ -403,16 +403,22 @@ class _Kept:
         # that Ctrl-C reaches only us.
         return subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)
 
-    def _keep(self) -> None:
-        for left in reversed(range(RESTARTS + 1)):
+    def _restart_when_ended(self) -> None:
+        for restarts_left in reversed(range(RESTARTS + 1)):
             code = self._process.wait()
             if self._told.is_set():
                 return
-            then = "started again" if left else "given up; cells of some seconds are flagged samples_missing"
-            print(
-                f"sampler of /metrics ended by itself (exit code {code}): {then}", file=sys.stderr, flush=True
+            outcome = (
+                "started again"
+                if restarts_left
+                else "given up; cells of some seconds are flagged samples_missing"
             )
-            if not left or self._told.wait(RESTART_AFTER_S):
+            print(
+                f"sampler of /metrics ended by itself (exit code {code}): {outcome}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if not restarts_left or self._told.wait(RESTART_AFTER_S):
                 return
             with self._turn:
                 if self._told.is_set():
@@ -420,9 +426,9 @@ class _Kept:
                 self._process = self._start()
 
 
-def _wait_for_first_sample(out: Path, before: int, kept: _Kept) -> None:
+def _wait_for_first_sample(out: Path, size_before: int, sampler: _Kept) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and _size(out) <= before and kept.lives:
+    while time.monotonic() < deadline and _size(out) <= size_before and sampler.lives:
         time.sleep(0.01)
 
 
@@ -472,8 +478,8 @@ def _parent_gone_within(seconds: float) -> bool:
     if sys.stdin.isatty():
         time.sleep(max(seconds, 0))
         return False
-    ready, _, _ = select.select([sys.stdin], [], [], max(seconds, 0))
-    return bool(ready) and not os.read(sys.stdin.fileno(), 1)
+    readable, _, _ = select.select([sys.stdin], [], [], max(seconds, 0))
+    return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
 def _exit(signum: int, frame: FrameType | None) -> None:

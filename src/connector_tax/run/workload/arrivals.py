@@ -63,11 +63,13 @@ class Ramp:
         expected = offsets.astype(np.float64) * (self.to_per_s / NS_PER_S)
         over_s = self.over_ns / NS_PER_S
         slope = (self.to_per_s - self.from_per_s) / over_s
-        in_ramp = (self.from_per_s + self.to_per_s) / 2 * over_s
-        within = np.minimum(expected, in_ramp)
+        ramp_total = (self.from_per_s + self.to_per_s) / 2 * over_s
+        expected_in_ramp = np.minimum(expected, ramp_total)
         # Root of from * t + slope * t^2 / 2 = expected, in the form that stays exact for slopes near 0.
-        root = np.sqrt(np.maximum(self.from_per_s**2 + 2 * slope * within, 0.0))
-        seconds = 2 * within / (self.from_per_s + root) + (expected - within) / self.to_per_s
+        root = np.sqrt(np.maximum(self.from_per_s**2 + 2 * slope * expected_in_ramp, 0.0))
+        seconds = (
+            2 * expected_in_ramp / (self.from_per_s + root) + (expected - expected_in_ramp) / self.to_per_s
+        )
         return np.round(seconds * NS_PER_S).astype(np.int64)
 
 
@@ -115,20 +117,20 @@ class Schedule:
         return block * BLOCK + int(np.searchsorted(self._block(block), offset_ns))
 
     def _block(self, block: int) -> Offsets:
-        found = self._kept.get(block)
-        if found is not None:
-            return found
-        for b in range(min(block, len(self._ends)), block + 1):
-            steady = self._draw(b)
-            found = steady if self._ramp is None else self._ramp.warped(steady)
-            if b == len(self._ends):
+        offsets = self._kept.get(block)
+        if offsets is not None:
+            return offsets
+        for index in range(min(block, len(self._ends)), block + 1):
+            steady = self._draw(index)
+            offsets = steady if self._ramp is None else self._ramp.warped(steady)
+            if index == len(self._ends):
                 self._steady_ends.append(int(steady[-1]))
-                self._ends.append(int(found[-1]))
-        assert found is not None
+                self._ends.append(int(offsets[-1]))
+        assert offsets is not None
         if len(self._kept) > 1:
             del self._kept[next(iter(self._kept))]
-        self._kept[block] = found
-        return found
+        self._kept[block] = offsets
+        return offsets
 
     def _fixed(self, block: int) -> Offsets:
         return fixed(self._rate_per_s, block * BLOCK, BLOCK)

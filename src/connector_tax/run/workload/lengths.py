@@ -57,22 +57,22 @@ def parse_lengths(text: str) -> Distribution:
     Raises:
         ConfigError: unknown distribution or invalid numbers.
     """
-    kind, _, rest = text.partition(":")
-    if not rest and is_number(kind):
-        kind, rest = "constant", kind
-    if kind == "file":
-        return _of_file(text, Path(rest))
-    if kind not in _KINDS:
+    family, _, arguments = text.partition(":")
+    if not arguments and is_number(family):
+        family, arguments = "constant", family
+    if family == "file":
+        return _from_file(text, Path(arguments))
+    if family not in _KINDS:
         raise ConfigError(
             f"lengths {text!r}: give one of {', '.join((*_KINDS, 'file'))}, such as {_EXAMPLE}."
         )
     try:
-        numbers = [float(part) for part in rest.split(",")]
+        numbers = [float(number) for number in arguments.split(",")]
     except ValueError as error:
-        raise ConfigError(f"lengths {text!r}: numbers stand behind {kind}:, such as {_EXAMPLE}.") from error
+        raise ConfigError(f"lengths {text!r}: numbers stand behind {family}:, such as {_EXAMPLE}.") from error
     if not all(math.isfinite(n) and 0 <= n <= MOST_TOKENS for n in numbers):
         raise ConfigError(f"lengths {text!r}: every number is from 0 to {MOST_TOKENS}.")
-    return _KINDS[kind](text, numbers)
+    return _KINDS[family](text, numbers)
 
 
 class Lengths:
@@ -91,7 +91,7 @@ class Lengths:
         return int(self._lengths[row])
 
 
-def _whole(values: NDArray[np.float64], low: float, high: float) -> Ints:
+def _rounded(values: NDArray[np.float64], low: float, high: float) -> Ints:
     return np.clip(np.round(values), max(low, 1.0), high).astype(np.int64)
 
 
@@ -124,27 +124,32 @@ def _bounds(text: str, numbers: list[float]) -> tuple[float, float, float, float
 
 def _normal(text: str, numbers: list[float]) -> Distribution:
     mean, deviation, low, high = _bounds(text, numbers)
-    return Distribution(text, lambda rng: _whole(rng.normal(mean, deviation, BLOCK), low, high), mean)
+    return Distribution(text, lambda rng: _rounded(rng.normal(mean, deviation, BLOCK), low, high), mean)
 
 
 def _lognormal(text: str, numbers: list[float]) -> Distribution:
     mean, deviation, low, high = _bounds(text, numbers)
     variance = math.log1p((deviation / mean) ** 2)
     mu, sigma = math.log(mean) - variance / 2, math.sqrt(variance)
-    return Distribution(text, lambda rng: _whole(rng.lognormal(mu, sigma, BLOCK), low, high), mean)
+    return Distribution(text, lambda rng: _rounded(rng.lognormal(mu, sigma, BLOCK), low, high), mean)
 
 
-def _of_file(text: str, path: Path) -> Distribution:
+def _from_file(text: str, path: Path) -> Distribution:
     try:
         lines = read_whole(path).decode().split()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"lengths {text!r}: {path} cannot be read ({error}).") from error
-    wrong = next(
-        (x for x in lines if len(x) > MOST_DIGITS or not is_number(x) or not 1 <= int(x) <= MOST_TOKENS), None
+    invalid = next(
+        (
+            word
+            for word in lines
+            if len(word) > MOST_DIGITS or not is_number(word) or not 1 <= int(word) <= MOST_TOKENS
+        ),
+        None,
     )
-    if wrong is not None or not lines:
-        found = "holds nothing" if wrong is None else f"has {wrong[:40]!r}"
-        raise ConfigError(f"lengths {text!r}: {path} {found}; one whole number of tokens per line is wanted.")
+    if invalid is not None or not lines:
+        fault = "holds nothing" if invalid is None else f"has {invalid[:40]!r}"
+        raise ConfigError(f"lengths {text!r}: {path} {fault}; one whole number of tokens per line is wanted.")
     lengths = np.array([int(line) for line in lines], dtype=np.int64)
     return Distribution(text, lambda rng: rng.choice(lengths, BLOCK), float(lengths.mean()))
 

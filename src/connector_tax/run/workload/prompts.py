@@ -107,9 +107,9 @@ class Wire:
 
     def request(self, seq: int, prompt: bytes, output_tokens: int) -> bytes:
         """Return head and body; ``prompt`` is JSON, for a chat endpoint the list of messages."""
-        before = b'%b,"max_tokens":%d,"%b":' % (self._options, output_tokens, self._prompt_key)
-        length = len(before) + len(prompt) + 1
-        return b"%b%d\r\nContent-Length: %d\r\n\r\n%b%b}" % (self._head, seq, length, before, prompt)
+        body_start = b'%b,"max_tokens":%d,"%b":' % (self._options, output_tokens, self._prompt_key)
+        length = len(body_start) + len(prompt) + 1
+        return b"%b%d\r\nContent-Length: %d\r\n\r\n%b%b}" % (self._head, seq, length, body_start, prompt)
 
 
 class Prompts(Protocol):
@@ -159,8 +159,8 @@ class WordPrompts:
         )
 
     def prompt(self, seq: int, tokens: int) -> bytes:
-        n = max(1, round((tokens - self._template) / self._tokens_per_word))
-        return b"%b%b%b" % (self._before, words(self._seed, seq, n), self._after)
+        n_words = max(1, round((tokens - self._template) / self._tokens_per_word))
+        return b"%b%b%b" % (self._before, words(self._seed, seq, n_words), self._after)
 
 
 def prompts_of(spec: CellSpec) -> Prompts:
@@ -289,23 +289,28 @@ class ConversationRenderer:
 
     def render(self, seq: int) -> bytes:
         """Return head and body of sample ``seq``, whose history must have been answered."""
-        number, k = self._turn_of(seq)
+        session_number, turn_index = self._turn_of(seq)
         turn = self._turn(seq)
-        history = [self._said[number, h] for h in self._session_of(number).said_before(k)]
-        prompt = np.concatenate([*history, *self._own(number, k, turn)])
+        history = [
+            self._said[session_number, earlier_turn]
+            for earlier_turn in self._session_of(session_number).said_before(turn_index)
+        ]
+        prompt = np.concatenate([*history, *self._new_ids(session_number, turn_index, turn)])
         self._prompts[seq] = prompt
         wire = self._wire_with_ids if self.needs_ids(seq) else self._wire
         return wire.request(seq, b"[%b]" % self._source.text(prompt)[:-1], turn.output_tokens)
 
     def needs_ids(self, seq: int) -> bool:
-        number, k = self._turn_of(seq)
-        return any(k in turn.history for turn in self._session_of(number).turns[k + 1 :])
+        session_number, turn_index = self._turn_of(seq)
+        return any(
+            turn_index in turn.history for turn in self._session_of(session_number).turns[turn_index + 1 :]
+        )
 
     def answered(self, seq: int, output_ids: list[int]) -> None:
         """Keep a complete turn's text if later turns need it."""
         if self.needs_ids(seq):
-            own = self._prompts[seq][-self._turn(seq).new_tokens :]
-            self._said[self._turn_of(seq)] = np.concatenate([own, output_ids]).astype(np.int64)
+            new_ids = self._prompts[seq][-self._turn(seq).new_tokens :]
+            self._said[self._turn_of(seq)] = np.concatenate([new_ids, output_ids]).astype(np.int64)
 
     def ended(self, seq: int) -> None:
         """Drop a sample's prompt: it ended, or will never be sent."""
@@ -316,13 +321,13 @@ class ConversationRenderer:
             self._said.pop((number, k), None)
 
     def _turn(self, seq: int) -> Turn:
-        number, k = self._turn_of(seq)
-        return self._session_of(number).turns[k]
+        session_number, turn_index = self._turn_of(seq)
+        return self._session_of(session_number).turns[turn_index]
 
-    def _own(self, number: int, k: int, turn: Turn) -> list[Ids]:
+    def _new_ids(self, session_number: int, turn_index: int, turn: Turn) -> list[Ids]:
         shared = [self._source.ids(SHARED, block, BLOCK_TOKENS) for block in turn.blocks]
-        rest = turn.new_tokens - BLOCK_TOKENS * len(turn.blocks)
-        return [*shared, self._source.ids(OWN, number * MAX_TURNS + k, rest)]
+        own_tokens = turn.new_tokens - BLOCK_TOKENS * len(turn.blocks)
+        return [*shared, self._source.ids(OWN, session_number * MAX_TURNS + turn_index, own_tokens)]
 
 
 # A file of prompts -> the bytes of one HTTP request per arrival: arrival k sends prompt k, cyclically.
@@ -377,24 +382,26 @@ def check_prompts(path: Path, prompts: tuple[Prompt, ...], api: Api) -> None:
             )
 
 
-def prompt_of(value: Any) -> Prompt:
+def prompt_of(line: Any) -> Prompt:
     allowed = ({"prompt", "output_tokens"}, {"messages", "output_tokens"})
-    if not isinstance(value, dict) or value.keys() not in allowed:
+    if not isinstance(line, dict) or line.keys() not in allowed:
         raise ValueError(
             'give {"prompt": ..., "output_tokens": ...}, or "messages" for "prompt", and nothing else'
         )
-    output_tokens = value["output_tokens"]
+    output_tokens = line["output_tokens"]
     if type(output_tokens) is not int or output_tokens < 1:
         raise ValueError(f"output_tokens: {output_tokens!r} is not a whole number above 0")
-    if "messages" in value:
-        messages = value["messages"]
-        fits = isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
-        if not messages or not fits:
+    if "messages" in line:
+        messages = line["messages"]
+        are_messages = isinstance(messages, list) and all(
+            isinstance(message, dict) and "role" in message for message in messages
+        )
+        if not messages or not are_messages:
             raise ValueError(
                 "messages: a list of objects with role and content is wanted, and not an empty one"
             )
         return Prompt(messages, None, output_tokens)
-    prompt = value["prompt"]
+    prompt = line["prompt"]
     is_ids = isinstance(prompt, list) and all(type(i) is int and i >= 0 for i in prompt)
     if not prompt or not (is_ids or isinstance(prompt, str)):
         raise ValueError("prompt: a text or a list of token ids is wanted, and not an empty one")

@@ -123,9 +123,9 @@ class CellProtocol:
         if self._window_start_ns is not None and t_sched_ns >= self._window_start_ns:
             self._queue.dropped += 1
 
-    def sampled(self, t_ns: int, waiting: float) -> None:
+    def sampled(self, t_ns: int, n_waiting: float) -> None:
         if self._window_start_ns is not None and t_ns >= self._window_start_ns:
-            self._queue.waiting.append(waiting)
+            self._queue.waiting.append(n_waiting)
 
     def overloaded(self, now_ns: int) -> bool:
         """Return whether the cell may end because the engine does not keep up, after ``duration_s``.
@@ -136,8 +136,8 @@ class CellProtocol:
             now_ns: every request that ended before has been reported.
         """
         start_ns = self._window_start_ns
-        over = self.t_stop_ns is not None or self._finite
-        if over or start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
+        exempt = self.t_stop_ns is not None or self._finite
+        if exempt or start_ns is None or now_ns < start_ns + s_to_ns(self.spec.duration_s):
             return self._overloaded
         self._overloaded = self._overloaded or self._queue.overloaded(self.t0_ns, start_ns, now_ns)
         return self._overloaded
@@ -193,8 +193,8 @@ class CellProtocol:
         if self.overloaded(now_ns if told_ns is None else told_ns):
             return self._queue.words(self.spec.inflight_cap)
         if self.refused():
-            last = f", the last as {self._last_failure}" if self._last_failure else ""
-            return f"{self._failed_in_a_row} requests failed in a row{last}"
+            last_failure = f", the last as {self._last_failure}" if self._last_failure else ""
+            return f"{self._failed_in_a_row} requests failed in a row{last_failure}"
         silent_s = max(SILENT_WINDOWS * self.spec.duration_s, self.spec.drain_timeout_s)
         if self._finite:
             # Without a window to go by, use the time that a request may take.
@@ -210,13 +210,13 @@ class CellProtocol:
         start_ns = self._window_start_ns
         # Also before the time is up, so that looks happen when they are due.
         enough = self._knows_enough()
-        done = (
+        window_done = (
             enough
             and not self._finite
             and start_ns is not None
             and now_ns >= start_ns + s_to_ns(self.spec.duration_s)
         )
-        if self.gives_up(now_ns) is not None or done or now_ns >= self.give_up_ns:
+        if self.gives_up(now_ns) is not None or window_done or now_ns >= self.give_up_ns:
             self.overloaded_at_end(now_ns)
             self.t_stop_ns = now_ns
             return True
@@ -279,8 +279,10 @@ class _Queue:
         sent = self._sent(t0_ns, start_ns, now_ns)
         # A burst leaves a queue for a while, and this is asked every second, so the queue
         # must last the whole window.
-        waits = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
-        return self._behind(sent, now_ns) and (self.dropped > 0 or (waits and queue_grows(self.waiting)))
+        queue_lasts = self._schedule is None or (sent >= FEWEST_RANDOM and queue_stands(self.waiting))
+        return self._behind(sent, now_ns) and (
+            self.dropped > 0 or (queue_lasts and queue_grows(self.waiting))
+        )
 
     def words(self, inflight_cap: int) -> str:
         """Return why an overloaded cell ended; mentions a growing queue only if one was observed."""
@@ -301,8 +303,10 @@ class _Queue:
         self._judged_ns = 0
 
     def _behind(self, sent: float, now_ns: int) -> bool:
-        done = np.count_nonzero(np.frombuffer(self.done_ns, dtype=np.int64) <= now_ns) if self.done_ns else 0
-        return bool(done < MIN_THROUGHPUT_RATIO * sent)
+        n_done = (
+            np.count_nonzero(np.frombuffer(self.done_ns, dtype=np.int64) <= now_ns) if self.done_ns else 0
+        )
+        return bool(n_done < MIN_THROUGHPUT_RATIO * sent)
 
     def _sent(self, t0_ns: int, start_ns: int, now_ns: int) -> float:
         if self._schedule is None:

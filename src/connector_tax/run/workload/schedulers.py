@@ -129,16 +129,16 @@ class Scheduler(ABC):
 
 def _soonest(heap: list[Due]) -> list[int]:
     """Return ``seq`` of a heap's first ``AHEAD`` samples; examines a dozen entries whatever its size."""
-    found: list[int] = []
+    seqs: list[int] = []
     # The next one is always a child of an earlier one.
     front = [(heap[0], 0)] if heap else []
-    while front and len(found) < AHEAD:
+    while front and len(seqs) < AHEAD:
         due, index = heapq.heappop(front)
-        found.append(due.seq)
+        seqs.append(due.seq)
         for child in (2 * index + 1, 2 * index + 2):
             if child < len(heap):
                 heapq.heappush(front, (heap[child], child))
-    return found
+    return seqs
 
 
 class OpenLoop(Scheduler, load_pattern=OPEN_LOOP):
@@ -196,9 +196,9 @@ class ClosedLoop(Scheduler, load_pattern=("concurrency",)):
 
     def upcoming(self) -> list[int]:
         # The next slot's opening time is unknown, but not which sample it sends.
-        end = min(self._next_seq + AHEAD * self._share.of, self._end_seq)
-        next_ones = range(self._next_seq, end, self._share.of)
-        return [*super().upcoming(), *next_ones][:AHEAD]
+        end_seq = min(self._next_seq + AHEAD * self._share.of, self._end_seq)
+        next_seqs = range(self._next_seq, end_seq, self._share.of)
+        return [*super().upcoming(), *next_seqs][:AHEAD]
 
 
 class MaxThroughput(ClosedLoop, load_pattern=("max_throughput",)):
@@ -244,8 +244,8 @@ class _Running:
 
     @property
     def over(self) -> bool:
-        rest = len(self.session.turns) - len(self.complete)
-        return not self.under_way and (self.failed or rest == 0)
+        n_left = len(self.session.turns) - len(self.complete)
+        return not self.under_way and (self.failed or n_left == 0)
 
 
 class SessionScheduler(Scheduler):
@@ -318,72 +318,72 @@ class SessionScheduler(Scheduler):
         self._next_session += self._share.of
         running = _Running(self.session(number), number)
         self._running[number] = running
-        for k, turn in enumerate(running.session.turns):
+        for turn_index, turn in enumerate(running.session.turns):
             if not turn.after:
-                self._push(running, k, offset_ns + s_to_ns(turn.wait_s))
+                self._push(running, turn_index, offset_ns + s_to_ns(turn.wait_s))
                 self._waiting_roots += 1
 
-    def _push(self, running: _Running, turn: int, offset_ns: int) -> None:
-        running.under_way.add(turn)
-        self._turn_of[self._next_seq] = (running.number, turn)
+    def _push(self, running: _Running, turn_index: int, offset_ns: int) -> None:
+        running.under_way.add(turn_index)
+        self._turn_of[self._next_seq] = (running.number, turn_index)
         heapq.heappush(self._heap, Due(offset_ns, self._next_seq))
         self._next_seq += self._share.of
 
     def take(self) -> Due:
         due = super().take()
-        number, turn = self._turn_of[due.seq]
-        self._waiting_roots -= not self._running[number].session.turns[turn].after
+        number, turn_index = self._turn_of[due.seq]
+        self._waiting_roots -= not self._running[number].session.turns[turn_index].after
         return due
 
     def ended(self, seq: int, ok: bool, offset_ns: int) -> None:
-        number, turn = self._turn_of.pop(seq)
+        number, turn_index = self._turn_of.pop(seq)
         running = self._running[number]
-        running.under_way.discard(turn)
-        running.complete.add(turn)
+        running.under_way.discard(turn_index)
+        running.complete.add(turn_index)
         if not ok:
-            running.unanswered.add(turn)
+            running.unanswered.add(turn_index)
             if self._cancel_on_failure:
                 self._cancel(running)
         if self._backoff is not None:
             offset_ns += self._backoff.wait_ns(ok)
         if not running.failed:
-            self._push_ready(running, turn, offset_ns)
+            self._push_ready(running, turn_index, offset_ns)
         if running.over:
             del self._running[number]
             self.on_over(number)
             if self._arrivals is None and self._next_session < self._end_session:
                 self._start_session(offset_ns)
 
-    def _push_ready(self, running: _Running, ended: int, offset_ns: int) -> None:
-        just_ended = {ended}
+    def _push_ready(self, running: _Running, ended_turn: int, offset_ns: int) -> None:
+        just_ended = {ended_turn}
         # Turns follow those they wait for, so one pass finds what a cancelled turn makes ready.
-        for k, turn in enumerate(running.session.turns):
+        for turn_index, turn in enumerate(running.session.turns):
             if just_ended.isdisjoint(turn.after) or not running.complete.issuperset(turn.after):
                 continue
             if not running.unanswered.isdisjoint(turn.history):
-                running.complete.add(k)
-                running.unanswered.add(k)
-                just_ended.add(k)
+                running.complete.add(turn_index)
+                running.unanswered.add(turn_index)
+                just_ended.add(turn_index)
                 self.cancelled += 1
             else:
-                self._push(running, k, offset_ns + s_to_ns(turn.wait_s))
+                self._push(running, turn_index, offset_ns + s_to_ns(turn.wait_s))
 
     def _cancel(self, running: _Running) -> None:
         """Remove this session's unsent samples from the heap; requests in flight end by themselves."""
         running.failed = True
         # Usually no turn is due when another fails, and the heap holds all sessions.
-        due = (
+        due_seqs = (
             set()
             if not running.under_way
-            else {d.seq for d in self._heap if self._turn_of[d.seq][0] == running.number}
+            else {due.seq for due in self._heap if self._turn_of[due.seq][0] == running.number}
         )
-        if due:
-            self._heap = [d for d in self._heap if d.seq not in due]
+        if due_seqs:
+            self._heap = [due for due in self._heap if due.seq not in due_seqs]
             heapq.heapify(self._heap)
-        for seq in due:
-            _, turn = self._turn_of.pop(seq)
-            running.under_way.discard(turn)
-            self._waiting_roots -= not running.session.turns[turn].after
+        for seq in due_seqs:
+            _, turn_index = self._turn_of.pop(seq)
+            running.under_way.discard(turn_index)
+            self._waiting_roots -= not running.session.turns[turn_index].after
             self.on_cancelled(seq)
         started = running.complete | running.under_way
         self.cancelled += len(running.session.turns) - len(started)

@@ -49,9 +49,9 @@ class StoppingRule:
         if self._is_over():
             return True
         self._advance(window_start_ns)
-        due = [n for n in self._looks if n <= self._completed]
-        if due and (not self.taken or self.taken[-1].n_planned < due[-1]):
-            self.taken.append(self._look(due[-1]))
+        due_looks = [n for n in self._looks if n <= self._completed]
+        if due_looks and (not self.taken or self.taken[-1].n_planned < due_looks[-1]):
+            self.taken.append(self._look(due_looks[-1]))
         return self._is_over()
 
     def _is_over(self) -> bool:
@@ -67,10 +67,10 @@ class StoppingRule:
 
     def _look(self, n_planned: int) -> Look:
         columns = {"ttft_p90": np.array(self._ttft_ns), "tpot_p90": np.array(self._tpot_ns)}
-        found = estimate_jointly(columns, (PERCENTILE,), DRAWS, self._rng, factor=self._factor)
-        widths = {name: _half_width(found[name, PERCENTILE]) for name in columns}
-        tight = all(w is not None and w <= self._half_width for w in widths.values())
-        return Look(n_planned, len(self._ttft_ns), widths, tight)
+        estimates = estimate_jointly(columns, (PERCENTILE,), DRAWS, self._rng, factor=self._factor)
+        widths = {name: _half_width(estimates[name, PERCENTILE]) for name in columns}
+        all_tight = all(width is not None and width <= self._half_width for width in widths.values())
+        return Look(n_planned, len(self._ttft_ns), widths, all_tight)
 
 
 def _half_width(estimate: Estimate) -> float | None:
