@@ -65,7 +65,7 @@ _Axis = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=40)]
 
 
 class EntryYaml(Strict, frozen=True, rename={"overrides": "set"}):
-    """One entry of an axis.
+    """An entry of an axis.
 
     Attributes:
         name: part of the campaign's name.
@@ -124,7 +124,7 @@ class SweepYaml(Strict, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SweepCell:
-    """One campaign of a sweep.
+    """A campaign of a sweep.
 
     Attributes:
         entries: axis -> name of its entry.

@@ -175,7 +175,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """What is known so far; a part that was not reached is null or empty.
+    """The results so far; a part that was not reached is null or empty.
 
     Attributes:
         problem: why the check did not finish: a failure of the host, plain, or an engine in virtual time.

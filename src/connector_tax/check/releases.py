@@ -54,7 +54,7 @@ PLAIN = "plain"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One connector in one release.
+    """A connector in one release.
 
     Attributes:
         missing: why there is no number; None if there is one.
@@ -72,7 +72,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One connector in all releases, with one kind of scheduling."""
+    """A connector in all releases, with one kind of scheduling."""
 
     connector: str
     label: str

@@ -71,7 +71,7 @@ STEP = "step"
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What is to be checked.
+    """The parameters of a check.
 
     Attributes:
         connector_id, entry: as in ``config/connectors.yaml``.

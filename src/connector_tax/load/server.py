@@ -31,7 +31,7 @@ from connector_tax.run.workload.prompts import words
 ASK_WITHIN_S = 30.0
 # For all of /metrics, however slowly it arrives.
 METRICS_WITHIN_S = 3.0
-# Of the server's answer in place of metrics.
+# Longest excerpt of the server's answer in place of metrics.
 MOST_CHARS = 300
 # Secrets in the environment are recognised by their names, and workers inherit it: header values are put
 # there under names that mark secrets.

@@ -240,7 +240,7 @@ def _of_text(line: bytes) -> Foreign:
 # --- Traces
 
 _AZURE_COLUMNS = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
-# What pandas names a column of row numbers, when writing and when reading it back.
+# Names that pandas gives a column of row numbers, when writing and when reading it back.
 _INDEX = ("", "Unnamed: 0")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_MS = MOST_NS / NS_PER_MS

@@ -46,7 +46,7 @@ from connector_tax.read.ingest import read_campaign
 # Snakemake takes a file of second 0 as missing. Receipts are newer than derived files, so Snakemake makes
 # these again with the code of the checkout.
 _TIME_S, _RECEIPT_TIME_S = 315_532_800, 315_619_200  # 1980-01-01 and the day after
-# Of 1 to 9: each preset above 6 doubles time and memory, for a hundredth of the size.
+# xz preset of 1 to 9: each above 6 doubles time and memory, for a hundredth of the size.
 _PRESET = 6
 _BLOCK = 1 << 20
 

@@ -22,7 +22,7 @@ from connector_tax.read.stats.cell_rows import aggregate_csv
 
 
 class Frames:
-    """One campaign. Tables are read on first use; their column ``source`` names the numbers' origin.
+    """A campaign. Tables are read on first use; their column ``source`` names the numbers' origin.
 
     Attributes:
         cells: a row per cell, as in ``aggregate.csv``.
@@ -33,7 +33,8 @@ class Frames:
     """
 
     def __init__(self, path: Path) -> None:
-        """
+        """Open a campaign's folder or archive.
+
         Raises:
             ArtifactError: there is no campaign.
         """

@@ -63,7 +63,7 @@ def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[Reques
     # Sessions have a rate, their requests have none.
     rate_per_s = spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None
     throughput = effective_throughput_per_s(requests, window)
-    # In an overloaded cell percentiles would only reflect its length.
+    # An overloaded cell's percentiles would only reflect its length.
     percentiles = {
         name: {f"p{q}": None if window.overloaded else percentile(values, q) for q in PERCENTILES}
         for name, values in latencies_ms(chosen).items()

@@ -29,7 +29,7 @@ TAIL_FROM = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the upper end of one percentile needs of a sample.
+    """The properties of a sample that the upper end of one percentile needs.
 
     Attributes:
         share: the percentile as a share.

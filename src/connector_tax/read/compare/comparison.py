@@ -76,7 +76,7 @@ WORDS = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart", UNDETERMI
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two campaigns; ``name`` is A or B."""
+    """Either of the two campaigns; ``name`` is A or B."""
 
     name: str
     path: Path
@@ -93,7 +93,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Number(Ends, frozen=True, kw_only=True):
-    """One tax of one campaign, a ratio minus one or microseconds; ``reason`` is null if there is a number."""
+    """A tax of one campaign, a ratio minus one or microseconds; ``reason`` is null if there is a number."""
 
     reason: str | None
     n_blocks: int = 1
@@ -105,7 +105,7 @@ def no_number(reason: str) -> Number:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One tax in both campaigns; ``change`` is B's minus A's, or null with a ``reason``."""
+    """A tax in both campaigns; ``change`` is B's minus A's, or null with a ``reason``."""
 
     config: str
     metric: Metric

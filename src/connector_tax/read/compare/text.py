@@ -60,7 +60,7 @@ PASSING = {"host.memory_mib"}
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between the campaigns; ``-`` if one does not say."""
+    """A difference between the campaigns; ``-`` if one does not say."""
 
     what: str
     a: str

@@ -286,7 +286,7 @@ STACKS = {
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One connector's tax on one latency.
+    """A connector's tax on one latency.
 
     ``parts`` is empty if the tax is not split, and lacks flags if they are unknown.
     """

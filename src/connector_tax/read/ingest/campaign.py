@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One (configuration, phase): its receipt if ended, readable cells, and accuracy pass if it has one.
+    """A (configuration, phase): its receipt if ended, readable cells, and accuracy pass if it has one.
 
     Attributes:
         launches: duration of each, oldest first; empty if they were not timed.

@@ -117,7 +117,7 @@ UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError,
 
 @dataclass(frozen=True, slots=True)
 class CellData:
-    """One finished cell.
+    """A finished cell.
 
     Attributes:
         faults: why the files exclude it from statistics; each is also in ``problems``.

@@ -95,7 +95,7 @@ NAMES = ("num_requests_running", "num_requests_waiting", EXTERNAL_QUERIES)
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One cell's samples inside its window.
+    """A cell's samples inside its window.
 
     Attributes:
         external_queries: that counter in all samples from the cell's beginning to its drain.
@@ -116,7 +116,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One sample.
+    """A sample.
 
     Attributes:
         answered: the engine answered.

@@ -258,7 +258,7 @@ def _cell(column: str, value: str) -> str:
     text = _one_line(value)
     if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
         code = text.replace("`", "'").replace("|", "\\|")
-        # Of two backslashes before a bar the first would escape the second, and the bar would end the cell.
+        # With two backslashes before a bar the first escapes the second, and the bar ends the cell.
         return "`" + code.replace("\\\\|", "\\ \\|") + "`"
     return re.sub(r"[\\`*\[\]!|]", r"\\\g<0>", html.escape(text, quote=False))
 

@@ -42,7 +42,7 @@ PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure; ``uri`` is its picture, empty if it is left out."""
+    """A figure; ``uri`` is its picture, empty if it is left out."""
 
     entry: Entry
     uri: str = ""

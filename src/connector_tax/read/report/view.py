@@ -51,7 +51,7 @@ USUAL_COMPLETED = 200
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One connector on the first screen.
+    """A connector on the first screen.
 
     Attributes:
         why, why_text: code of why a latency has no number, and a file's words on it, else empty.
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the first screen.
+    """A column of the first screen.
 
     Attributes:
         zoomed: the axis of rows without a tax; None if not needed.
@@ -107,7 +107,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One hypothesis.
+    """A hypothesis.
 
     Attributes:
         value: the number that decides; None if there is none.
@@ -127,7 +127,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One connector's step: segments (code, from, to) on the axis, the change of the step, and its hooks."""
+    """A connector's step: segments (code, from, to) on the axis, the change of the step, and its hooks."""
 
     label: str
     segments: Sequence[tuple[str, float, float]]
@@ -139,7 +139,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """One connector's small plots: latency -> points (place, number, beyond the axis)."""
+    """A connector's small plots: latency -> points (place, number, beyond the axis)."""
 
     label: str
     points: Mapping[str, Sequence[tuple[str, Number, bool]]]
@@ -147,7 +147,7 @@ class Multiple:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One latency at one rate: (label, level, above plain's, saturated)."""
+    """A latency at one rate: (label, level, above plain's, saturated)."""
 
     metric: str
     rate_per_s: float
@@ -506,7 +506,7 @@ def _multiples(
     }
     lines: list[Line] = []
     for shape in shapes:
-        # In percent: prompt lengths divide the width, output lengths divide their prompt length's part.
+        # Percent: prompt lengths divide the width, output lengths divide their prompt length's part.
         inside = (outputs.index(shape[1]) + 1) / (len(outputs) + 1)
         place = f"{100 * (inputs.index(shape[0]) + inside) / len(inputs):.2f}%"
         for row in rows:

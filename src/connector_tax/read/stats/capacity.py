@@ -107,7 +107,7 @@ def costs_of_cells(cells: Sequence[CellData], max_num_batched_tokens: int) -> St
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """One configuration's capacity by shape.
+    """A configuration's capacity by shape.
 
     Attributes:
         by: its source: ``step records``, ``probe`` or ``nothing``.

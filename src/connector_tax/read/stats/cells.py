@@ -103,7 +103,7 @@ Percents = dict[tuple[str, float], Estimate]
 
 @dataclass(frozen=True, slots=True)
 class StepEstimates:
-    """What is kept of one cell's steps; the steps are dropped, since a campaign has millions.
+    """The estimates of one cell's steps; the steps are dropped, since a campaign has millions.
 
     Attributes:
         document: as in ``aggregate.json``.

@@ -22,7 +22,7 @@ from connector_tax.base.steptime.heard import FLAG
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 MEASURED = ("measured", "partial")
-# As a ratio: a wider interval around zero shows neither a tax nor its practical absence.
+# A ratio: a wider interval around zero shows neither a tax nor its practical absence.
 WIDEST = 1.0
 Taxes = Mapping[LatencyMetric, TaxRow]
 

@@ -29,7 +29,7 @@ Changes = dict[str, list[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a tax.
+    """A part of a tax.
 
     Attributes:
         n_blocks: the fewest of the taxes that entered it.

@@ -48,7 +48,7 @@ LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_m
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One cell as in ``aggregate.json``, and its medians, quantity -> estimate."""
+    """A cell as in ``aggregate.json``, and its medians, quantity -> estimate."""
 
     cell: GrowthCell
     us: dict[GrowthQuantity, Estimate]

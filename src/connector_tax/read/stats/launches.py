@@ -29,7 +29,7 @@ FAILED, OVERLOADED = "requests_failed", "overloaded"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of one configuration in one block.
+    """A launch of one configuration in one block.
 
     Attributes:
         start_h: hours since the first launch of all, by UTC.

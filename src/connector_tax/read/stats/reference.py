@@ -56,7 +56,7 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """One configuration over its rates.
+    """A configuration over its rates.
 
     Attributes:
         criteria: per rate.

@@ -71,7 +71,7 @@ class MissingCell:
 
 @dataclass(frozen=True, slots=True)
 class Tax:
-    """One tax of one configuration at one rate and shape.
+    """A tax of one configuration at one rate and shape.
 
     Attributes:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
