@@ -456,7 +456,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Interval:
-    """Return the verdict's sum of the parts; without a verdict the sum of bounds, which is wider."""
+    """Return the verdict's sum of the parts; without a verdict the bounds are summed, which never narrows."""
     verdict = aggregate.hypothesis("H4", whole)
     if verdict is not None and (found := verdict.numbers.sum_of_parts) is not None and found.interval:
         return found.interval

@@ -1,4 +1,4 @@
-"""``MANIFEST.tsv`` of a campaign and its table in ``results/MANIFEST.md``, from receipts.
+"""Writes ``MANIFEST.tsv`` of a campaign and its table in ``results/MANIFEST.md``, from receipts.
 
 The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a
 place for, which are the published ones, so that nobody's own campaign changes a checked-out file.
@@ -60,7 +60,7 @@ COLUMNS = (
     "receipt_sha256",
     "launch_command",
 )
-# One (configuration, phase), by column.
+# A row of one (configuration, phase), by column.
 ManifestRow = dict[str, str]
 
 

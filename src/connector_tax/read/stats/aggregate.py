@@ -180,8 +180,8 @@ def _taxes(
 ) -> list[Tax]:
     """Return the taxes of all cells of Phases A to C, with a reason for cells without one.
 
-    Cells that are missing or compute something else than plain keep rows, so that means over lengths do not
-    silently cover fewer lengths.
+    Missing cells, and cells with another computation than plain's, keep rows: without them a mean over
+    lengths would silently cover fewer lengths.
     """
     if rates is None:
         return []

@@ -214,7 +214,7 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
     """Choose block lengths together for cells of one rate and shape, which queue alike in all configurations.
 
-    Cells behind a growing queue are excluded; they have no percentiles.
+    Cells behind a growing queue form a group of their own, and have no percentiles.
     """
     own = list(each(_own_length, [job.latencies for job in jobs]))
     loads = [_load(cell) for cell in cells]

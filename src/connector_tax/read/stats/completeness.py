@@ -108,8 +108,8 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     for block in blocks:
         missing = wanted - {cell.config for cell in usable if cell.phase == block}
         if not is_repeat(block):
-            # Phases A and B have planned cells, whose absence is reported already, as are configurations
-            # without a run. Plain's second launch has neither.
+            # Missing cells of Phases A and B, and configurations without a run, are reported elsewhere; only
+            # plain's second launch is not.
             ran = {run.folder.connector_id for run in data.runs if run.folder.phase == block}
             missing &= {PLAIN_AGAIN} if ran and PLAIN_AGAIN not in ran else set()
         if missing:
