@@ -123,7 +123,7 @@ class Estimate:
 
     @property
     def met_failures(self) -> bool:
-        """Return whether its percentile falls on unfinished requests: resampled, but without a value."""
+        """Return whether its percentile falls on failed requests: resampled, but without a value."""
         return self.point is None and self.replicates.size > 0
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:

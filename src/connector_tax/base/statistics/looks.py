@@ -60,6 +60,6 @@ def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
         )
         return float(law.cdf(box, lower_limit=-box)) - confidence
 
-    # Bonferroni's bound is an upper bound.
+    # Bonferroni's bound is at least the solution.
     highest = normal_quantile(1 - (1 - confidence) / 2 / n.size)
     return float(optimize.brentq(missing, z, highest + 1e-6, xtol=1e-3)) / z

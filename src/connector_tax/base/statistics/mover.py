@@ -1,8 +1,8 @@
 """Computes the difference of two independent numbers from their intervals alone, without resamples.
 
 MOVER, the method of variance estimates recovery: the distance from a point to its bound is its uncertainty on
-that side, and such distances of independent numbers add in squares. Skewed intervals stay skewed. Source: Zou
-& Donner 2008, Statistics in Medicine 27, 1693-1702.
+that side, and such distances of independent numbers add in squares. Skewed intervals stay skewed.
+Source: Zou & Donner 2008, Statistics in Medicine 27, 1693-1702.
 """
 
 import math
