@@ -1,8 +1,8 @@
-"""Campaigns along axes: one YAML file to an ordinary config for each, measured one after another, and all
-taxes in one table.
+"""Campaigns along axes: turns one YAML file into an ordinary config per campaign, measures them one after
+another, and tabulates all taxes.
 
-An entry of an axis is a set of overrides of the base campaign. Campaigns do not change: each refuses by
-itself results of another config, so a sweep guards nothing.
+An entry of an axis is a set of overrides of the base campaign. Campaigns themselves refuse results of another
+config, so a sweep needs no guard.
 """
 
 import copy
@@ -52,10 +52,10 @@ from connector_tax.read.figures.words import (
 )
 from connector_tax.read.report.status import seconds_left, worker_of
 
-# More would be years on a GPU, and is most likely an axis too many.
+# More would take years on a GPU, and is most likely an axis too many.
 MOST_CAMPAIGNS = 500
-# A job ends its engine, whose grace a campaign sets, and asks the driver for the memory: the next campaign
-# finds a card that is free.
+# A job ends its engine within the campaign's grace and waits for the driver to free memory, so the next
+# campaign finds a free card.
 MOST_ENDING_S = 300.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -65,11 +65,11 @@ _Axis = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z", max_length=40)]
 
 
 class EntryYaml(Strict, frozen=True, rename={"overrides": "set"}):
-    """One entry of an axis.
+    """An entry of an axis.
 
     Attributes:
-        name: stands in the campaign's name.
-        overrides: keys of a campaign file in place of the base's. Mappings are merged key by key, anything
+        name: part of the campaign's name.
+        overrides: keys of a campaign file that replace the base's. Mappings are merged key by key, anything
             else is replaced.
     """
 
@@ -84,16 +84,16 @@ class EntryYaml(Strict, frozen=True, rename={"overrides": "set"}):
 
 
 class SweepYaml(Strict, frozen=True, kw_only=True):
-    """Campaigns that differ along axes, made from one base campaign. How it is run and read: docs/sweep.md.
+    """Campaigns that differ along axes, made from one base campaign. How to run and read it: docs/sweep.md.
 
     Attributes:
         sweep: names the folder under sweeps/; each campaign is called <sweep>-<entry of the first
             axis>-<entry of the second>-...
-        base: the campaign file that every campaign of the sweep begins as; relative to the project's root.
-        axes: in the order in which their entries stand in a campaign's name. The last one varies fastest.
-        exclude: combinations that are left out; each names an entry, or a list of them, of one axis or more.
-        order: in which order campaigns are measured: as given, or drawn from seed.
-        seed: of the order alone; each campaign has the seed of its file.
+        base: the campaign file that all campaigns start from; relative to the project's root.
+        axes: in the order of their entries in a campaign's name. The last one varies fastest.
+        exclude: combinations to leave out; each names an entry, or a list of them, of one or more axes.
+        order: of measurement: as given, or drawn from seed.
+        seed: of the order only; each campaign has the seed of its file.
     """
 
     sweep: _Name
@@ -124,11 +124,11 @@ class SweepYaml(Strict, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SweepCell:
-    """One campaign.
+    """A campaign of a sweep.
 
     Attributes:
         entries: axis -> name of its entry.
-        mapping: the campaign file; references to the environment stand in it as they were written.
+        mapping: the campaign file, with references to the environment as written.
         config: the same, checked.
     """
 
@@ -140,13 +140,14 @@ class SweepCell:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """
+    """A sweep with its campaigns.
+
     Attributes:
         path: of the sweep's own file.
         axes: axis -> names of its entries.
-        cells: in the order of the file, the last axis fastest.
-        order: the same as they are measured.
-        excluded: how many combinations are left out.
+        cells: in the file's order, the last axis fastest.
+        order: the same in the order of measurement.
+        excluded: number of combinations left out.
     """
 
     name: str
@@ -166,15 +167,15 @@ class Sweep:
 
     @property
     def quoted_path(self) -> str:
-        """Its file as a shell takes it."""
+        """Return the sweep file's path, quoted for a shell."""
         return shlex.quote(str(self.path))
 
 
 def load_sweep(path: Path) -> Sweep:
-    """Read a sweep, and check every campaign that it makes.
+    """Read a sweep, and check all its campaigns.
 
     Raises:
-        ConfigError: unreadable, no valid sweep, or one of its campaigns is not valid; names the place.
+        ConfigError: unreadable or invalid, also a campaign of it; names the place.
     """
     value = checked.checked(checked.read_yaml(path, "config/sweep.yaml"), SweepYaml, str(path))
     base = checked.read_yaml(checked.PROJECT_ROOT / value.base)
@@ -182,7 +183,7 @@ def load_sweep(path: Path) -> Sweep:
     cells: dict[str, SweepCell] = {}
     for chosen in _combinations(value, path):
         cell = _cell(value, base, chosen, path)
-        # Without case, as some file systems have it.
+        # Case is ignored, as in some file systems.
         other = cells.setdefault(cell.name.lower(), cell)
         if other is not cell:
             both = f"{_format_entries(other.entries)}, and {_format_entries(cell.entries)}"
@@ -204,7 +205,7 @@ def load_sweep(path: Path) -> Sweep:
 
 def _combinations(value: SweepYaml, path: Path) -> list[dict[str, EntryYaml]]:
     size = math.prod(map(len, value.axes.values()))
-    # Beyond this not even what is excluded is gone through.
+    # Above this size the combinations are not even enumerated.
     few = size <= 100 * MOST_CAMPAIGNS
     every = (dict(zip(value.axes, c, strict=True)) for c in itertools.product(*value.axes.values()))
     kept = [
@@ -233,7 +234,7 @@ def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path
     places = {axis: f"axes.{axis}[{value.axes[axis].index(e)}]" for axis, e in chosen.items()}
     for one, other in itertools.combinations(chosen, 2):
         both = chosen[one], chosen[other]
-        # What is measured must not depend on the order of axes.
+        # The order of axes must not change what is measured.
         for key, _, _ in start.differing(_with({}, *both), _with({}, *reversed(both)), ""):
             raise ConfigError(
                 f"{path}: {places[other]}.set.{key}: {places[one]} sets it as well, to another value. Give a"
@@ -244,7 +245,7 @@ def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path
         config = parse_campaign(mapping, where=f"{path}: campaign {name} ({_format_entries(entries)})")
     except ConfigError:
         for axis, entry in chosen.items():
-            # Whose mistake it is: an entry's that makes one of the base alone, else the combination's.
+            # An entry that fails on the base alone gets the blame, else the combination.
             parse_campaign(_with(base, entry), where=f"{path}: {places[axis]} ({entry.name}), set")
         raise
     return SweepCell(name, entries, mapping, config)
@@ -264,12 +265,12 @@ def _with(base: Foreign, *entries: EntryYaml) -> Foreign:
 
 
 def _format_entries(entries: Mapping[str, str], without: str = "") -> str:
-    """``release v031, model small``."""
+    """Format ``release v031, model small``."""
     return ", ".join(f"{axis} {name}" for axis, name in entries.items() if axis != without)
 
 
 def write_configs(sweep: Sweep) -> list[Path]:
-    """Write a config for each campaign; one with the same content is left alone."""
+    """Write a config for each campaign; unchanged files are left alone."""
     head = printable(f"# Made by connector-tax sweep of {sweep.path} and {sweep.base}; edit those.", 1000)
     for cell in sweep.cells:
         body = yaml.safe_dump(cell.mapping, sort_keys=False, allow_unicode=True, width=120)
@@ -278,11 +279,10 @@ def write_configs(sweep: Sweep) -> list[Path]:
 
 
 def refuse_unset(sweep: Sweep) -> None:
-    """Raise for a variable that is not set before anything is measured, and not when its campaign's turn
-    comes in a night or two.
+    """Refuse unset variables before the first measurement, not hours later at their campaign's turn.
 
     Raises:
-        ConfigError: an interpreter or a model refers to it.
+        ConfigError: an interpreter or a model refers to one.
     """
     for cell in sweep.cells:
         for key in ("python", "model"):
@@ -295,11 +295,12 @@ def refuse_unset(sweep: Sweep) -> None:
 
 @dataclass(slots=True)
 class Outcome:
-    """
+    """The result of running a sweep.
+
     Attributes:
-        codes: campaign -> exit code, of those that came to an end.
-        interrupted: the signal that ended the sweep; None where it went through.
-        at: the campaign that was at work then; None between two.
+        codes: campaign -> exit code, of those that ended.
+        interrupted: the signal that ended the sweep; None if it finished.
+        at: the campaign running then; None between two.
     """
 
     codes: dict[str, int] = field(default_factory=dict)
@@ -312,11 +313,11 @@ class Outcome:
 
 
 def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[str], None]) -> Outcome:
-    """Run every campaign's command once in ``folder``, in that order; one that fails stops no other.
+    """Run every campaign's command once in ``folder``, in order; a failed one does not stop the others.
 
-    Snakemake keeps Ctrl-C and SIGTERM to itself, or ends when its jobs have: so a campaign's processes are a
-    group, and whoever ends the sweep ends the group. Killed outright, the sweep takes Snakemake with it; its
-    jobs then end in order.
+    Snakemake does not pass on Ctrl-C and SIGTERM, or ends only after its jobs. So a campaign's processes form
+    a group, which gets the sweep's signal. If the sweep is killed, Snakemake is killed with it, and its jobs
+    end in order.
     """
     outcome = Outcome()
     group = 0
@@ -327,7 +328,7 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
                 os.killpg(group, outcome.interrupted)
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        # A second one must not interrupt the clean-up that the first one started.
+        # A second signal must not interrupt the clean-up that the first one started.
         if outcome.interrupted is None:
             outcome.interrupted = signum
             pass_on()
@@ -340,13 +341,13 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
             if outcome.interrupted is not None:
                 break
             say(f"campaign {k} of {len(commands)}: {name}")
-            # A group, and no session: a scheduler that divides cores by session would set engine and client
-            # apart.
+            # A process group, not a session: a scheduler that divides cores by session would separate engine
+            # and client.
             with subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=killed_with_parent
             ) as process:
                 group = process.pid
-                pass_on()  # a signal that came while it was started
+                pass_on()  # a signal that arrived during the start
                 code = process.wait()
             if left := _wait_until_gone(group):
                 say(
@@ -367,8 +368,10 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
 
 
 def _wait_until_gone(group: int) -> list[str]:
-    """Return the group's processes that are at work after the longest time. A zombie is not: some containers'
-    first process asks after none."""
+    """Return the group's processes that still run after ``MOST_ENDING_S``.
+
+    Zombies do not count: some containers' first process never reaps them.
+    """
     deadline = time.monotonic() + MOST_ENDING_S
     while True:
         left = []
@@ -382,20 +385,20 @@ def _wait_until_gone(group: int) -> list[str]:
 
 
 def code_text(code: int) -> str:
-    """``exit code 1``; ``ended by SIGKILL``."""
+    """Format ``exit code 1`` or ``ended by SIGKILL``."""
     return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a campaign stands.
+    """The progress of a campaign.
 
     Attributes:
         code: ``not_started``, ``at_work``, ``changed``, ``stopped``, ``measured``, ``finished`` or
             ``unreadable``.
-        ended, runs: launches of configurations that have a true receipt, and all.
-        left_s: expected, by rates that are guessed as long as Phase A is not measured.
-        why: of a state that wants a reason.
+        ended, runs: launches of configurations with a valid receipt, and all.
+        left_s: expected; rates are guessed until Phase A is measured.
+        why: the reason, for states that need one.
     """
 
     code: str
@@ -410,7 +413,7 @@ class State:
 
 
 def state_of(config: CampaignConfig, results: Path) -> State:
-    """Read where a campaign stands from its folder."""
+    """Read a campaign's progress from its folder."""
     folder = CampaignFolder(results / config.campaign)
     runs = sum(len(config.members(phase)) for phase in config.phases)
     try:
@@ -418,7 +421,7 @@ def state_of(config: CampaignConfig, results: Path) -> State:
         if not folder.campaign_file.exists():
             return State("not_started", 0, runs, left_s)
         document = read_campaign_file(folder.campaign_file)
-        # What is in variables that this shell has not is not known; a start that wants them says so.
+        # Values of variables that this shell lacks are unknown; a start that needs them reports it.
         changed = [
             key
             for key, was, now in start.changed_keys(config, document)
@@ -443,7 +446,7 @@ def state_of(config: CampaignConfig, results: Path) -> State:
         receipts = [run.receipt for run in folder.runs() if run.receipt.exists()]
         if since_ns and any(receipt.stat().st_mtime_ns > since_ns for receipt in receipts):
             missing.append("an analysis of its newest runs")
-    # Also where a folder may not be entered, or a run that begins anew removes its own.
+    # Also if a folder may not be entered, or a restarting run is removing its own.
     except (ArtifactError, OSError) as error:
         return State("unreadable", 0, runs, why=str(error))
     why = [f"{connector_id} failed" for connector_id in sorted(found.failed)]
@@ -454,8 +457,7 @@ def state_of(config: CampaignConfig, results: Path) -> State:
 
 
 def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> list[list[str]]:
-    """Return every tax of every campaign, a head first: connectors in rows, the entries of one axis in
-    columns.
+    """Return a header and every tax of every campaign: connectors in rows, one axis's entries in columns.
 
     Args:
         across: the axis in the columns; None takes the first.
@@ -467,7 +469,7 @@ def table_of(sweep: Sweep, results: Path, across: str | None, reference: Referen
     if axis not in sweep.axes:
         raise ConfigError(f"--across {axis}: {sweep.path} has the axes {', '.join(sweep.axes)}.")
     columns = sweep.axes[axis]
-    # Rows of one combination of the other axes stand together, whichever column they were first seen in.
+    # Rows of one combination of the other axes stay together, whichever column they first appeared in.
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for cell in sweep.cells:
         rows = found.setdefault(_format_entries(cell.entries, axis), {})
@@ -478,7 +480,7 @@ def table_of(sweep: Sweep, results: Path, across: str | None, reference: Referen
 
 
 def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[tuple[tuple[str, str], str]]:
-    """A campaign's rows: what they are of, and the number, or why there is none."""
+    """Yield a campaign's rows: (connector, quantity) and the number, or why there is none."""
     state, side, why = state_of(cell.config, results), None, ""
     try:
         if state.code not in ("changed", "unreadable") and (results / cell.name / "aggregate.json").exists():
@@ -500,7 +502,7 @@ def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[t
     for connector, metric in itertools.product(cell.config.connectors, LATENCIES):
         if connector.id in ("plain", PLAIN_AGAIN) or (metric == "ttft_p90" and connector.ttft_is_no_tax):
             continue
-        # Rows of two would be one.
+        # Two connectors with one label would share a row.
         who = connector.label if labels[connector.label] == 1 else connector.id
         row = clean(who), f"{METRICS[metric]} tax"
         if side is None or at is None:

@@ -1,2 +1,3 @@
-"""One connector against plain vLLM on a virtual GPU, in minutes: does it start, what does it switch, what
-does it cost."""
+"""Checks one connector against plain vLLM on a virtual GPU: does it start, what does it switch, what does it
+cost?
+"""

@@ -1,5 +1,4 @@
-"""The check's small campaign on a virtual GPU: it is written, launched once, or measured in real time by the
-campaign's own code."""
+"""The check's small campaign on a virtual GPU: writes it, launches it once, or measures it in real time."""
 
 import os
 import re
@@ -34,15 +33,15 @@ from connector_tax.run.measure.preflight import run_preflight
 from connector_tax.run.measure.run import measure_run
 from connector_tax.virtual_time import EngineSpec, Load
 
-# What engine and client get done on a core beside each other; more would measure the host.
+# Throughput of engine and client together on one core; above it the host would be measured.
 TOKENS_PER_CORE_S = 700.0
-# Of what the device holds by its clock, or of what the host holds where that is less.
+# Share of what the device holds by its clock, or of what the host holds if that is less.
 LOAD_SHARE = 0.3
-# Of what an engine holds, at most, whose clock stands still for the host.
+# Largest share of what an engine holds in virtual time.
 VIRTUAL_LOAD_SHARE = 0.6
-# For the real launch of another check on this host: two at once would be each other's neighbours.
+# Wait for another check's real launch on this host: two at once would disturb each other.
 WAIT_S = 600
-# Plain vLLM as a configuration of its own: its tax is what plain differs from itself by.
+# Plain vLLM as another configuration: its tax is the difference between two launches of plain.
 AGAIN = "again"
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -54,11 +53,10 @@ ENVIRONMENT = {
 
 
 def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: float) -> CampaignConfig:
-    """Write ``campaign.json`` of plain, the connector and plain again at one load into a new folder below
-    ``root``.
+    """Write ``campaign.json`` for plain, the connector and plain again at one rate, in a new folder.
 
     Raises:
-        ConfigError: the request is none that can be measured, or another check has begun in ``root``.
+        ConfigError: the request cannot be measured, or another check has begun in ``root``.
     """
     known = {
         "plain": ConnectorEntry(label="plain vLLM", kv_transfer_config=None),
@@ -79,7 +77,7 @@ def write_campaign(request: CheckRequest, root: Path, name: str, *, duration_s: 
 
 
 def engine_spec(engine: EngineConfig, connector: ConnectorSpec) -> EngineSpec:
-    """Return the campaign's engine with a connector, as virtual time takes it."""
+    """Return the campaign's engine with a connector, in the form that virtual time takes."""
     document = gpu_document(engine)
     assert document is not None and engine.python is not None, "the engine's kind is virtual_gpu"
     return EngineSpec(
@@ -95,8 +93,7 @@ def engine_spec(engine: EngineConfig, connector: ConnectorSpec) -> EngineSpec:
 
 
 def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
-    """Return the load per second; what a request costs the device beyond the steps' own base says how many it
-    holds."""
+    """Return the rate per second, from what a request costs the device beyond the base cost of steps."""
     prompt, answer = request.input_tokens, request.output_tokens
     request_us = (
         prompt * costs.per_prefill_token_us
@@ -108,8 +105,10 @@ def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
 
 
 def virtual_load(config: CampaignConfig, load: Load) -> Load:
-    """Return ``load`` in the campaign's shape, at no more than its engine holds: in overload a latency says
-    how long one waited."""
+    """Return ``load`` in the campaign's shape, at a rate that its engine holds.
+
+    In overload a latency would only measure waiting.
+    """
     costs, shape, args = step_costs(config.engine), config.phase_a_shape, config.engine.args
     assert costs is not None, "the engine's kind is virtual_gpu"
     limits = Limits.of(
@@ -168,9 +167,9 @@ def _mapping(request: CheckRequest, name: str, duration_s: float) -> Foreign:
     }
 
 
-# vLLM's own word that a connector is on; of a stack one for each.
+# vLLM's log line when it creates a connector; one per connector of a stack.
 _CREATED = re.compile(r"[Cc]reating (?:v1 )?connector with name: (\w+)")
-# Setting -> what a line that is about it says, in the words of releases 0.27 to 0.32.
+# Setting -> words of log lines about it, in releases 0.27 to 0.32.
 WORDS = {
     "scheduler_config.disable_hybrid_kv_cache_manager": r"hybrid",
     "scheduler_config.async_scheduling": r"async\w* scheduling",
@@ -181,16 +180,16 @@ WORDS = {
     "cache_config.block_size": r"block[_ ]size",
     "scheduler_config.enable_chunked_prefill": r"chunked prefill",
 }
-# Time, process and place at the beginning of a line of vLLM's log; two launches differ in them.
+# Time, process and place at the start of a vLLM log line, which differ between launches.
 _PREFIX = re.compile(r"^(\(\w+[^)]*\)\s*)?(DEBUG|INFO|WARNING|ERROR)\s+\d\d-\d\d [\d:.]+\s+\[[^\]]*\]\s*")
 MOST_CHARS = 300
 
 
 def launch_once(folder: CampaignFolder, connector_id: str) -> tuple[Launched, str]:
-    """Return what was found, and the engine's log.
+    """Launch and measure once; return what was found, and the engine's log.
 
     Raises:
-        EngineError: the host failed, and not the connector.
+        EngineError: the host failed, not the connector.
     """
     run_preflight(folder.campaign_file, launch="none")
     deaths = measure_run(folder.campaign_file, connector_id, "a")
@@ -227,7 +226,7 @@ def _log(run: RunFolder) -> str:
 
 
 def switched(plain: Settings, own: Settings, log: str) -> tuple[Switched, ...]:
-    """Return every setting that is not plain's, with what the connector's log says of it."""
+    """Return every setting that differs from plain's, with the lines of the connector's log about it."""
     lines = [_PREFIX.sub("", line).strip() for line in log.splitlines() if _PREFIX.match(line)]
     # A dump of the whole configuration names every setting and explains none.
     short = [line for line in dict.fromkeys(lines) if len(line) <= MOST_CHARS]
@@ -245,7 +244,7 @@ def _lines_about(setting: str, lines: list[str]) -> list[str]:
 def measure_real_time(
     folder: CampaignFolder, config: CampaignConfig, own_id: str, say: Callable[[str], None]
 ) -> RealTime:
-    """Measure all three and analyse what was measured.
+    """Measure and analyse all three configurations.
 
     Raises:
         EngineError: plain vLLM cannot be measured.

@@ -1,5 +1,4 @@
-"""From what was asked to what is printed: text, Markdown and JUnit have their numbers here and their words in
-the templates beside."""
+"""Runs a check and formats its result as text, Markdown or JUnit; the words are in the templates beside."""
 
 import os
 import signal
@@ -42,23 +41,23 @@ from connector_tax.virtual_time import Load, VirtualTime, compare, measure_many
 
 LOG = "check.log"
 LAUNCH, REAL_TIME = "launch", "real-time"
-# Of each cell: enough for a few requests, and for a tax.
+# Duration of each cell: enough for a few requests, and for a tax.
 LAUNCH_S, REAL_TIME_S = 1.0, 15.0
-# Called with the name of each part as it ends, and what is known of it.
+# Called with each part's name and result as it ends.
 Show = Callable[[str, Any], None]
 Say = Callable[[str], None]
 
 
 class Ended(SystemExit):
-    """SIGTERM or SIGHUP came, or the minutes are over: what is known is printed all the same."""
+    """SIGTERM or SIGHUP came, or the time is over; what is known is still printed."""
 
 
 class Ending:
-    """How a check ends before its end.
+    """Ends a check early.
 
     Attributes:
-        why: None as long as nothing ended it.
-        stop: set when it is to end; while ``waited_for``, that is all.
+        why: None until something ends it.
+        stop: set when it is to end; during ``waited_for`` nothing else happens.
     """
 
     _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
@@ -104,7 +103,7 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
     found, host = Found(), _host()
     show("about", {"connector": connector, "model": request.model_name, "gpu": request.gpu, "host": host})
 
-    stderr = sys.stderr  # of this moment: what the pipeline says goes elsewhere
+    stderr = sys.stderr  # saved, since the pipeline's output is redirected
 
     def say(what: str) -> None:
         print(f"{time.monotonic() - begun_s:4.0f} s  {masked(what)}", file=stderr, flush=True)
@@ -113,7 +112,7 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
         _measure(request, config, root, found, ending, show, say)
     except Ended:
         pass
-    except EngineError as error:  # of the host, of plain, or of an engine in virtual time
+    except EngineError as error:  # from the host, plain, or an engine in virtual time
         found.problem = str(error)
     verdict = judge(request, found, ending.why)
     show("verdict", verdict)
@@ -159,7 +158,7 @@ def _measure(
         return
     if request.baseline is not None:
         refuse_another(request.baseline, {"versions.vllm": found.launched.versions.get("vllm")})
-    # An engine that was told nothing resolves it, and says so in its settings.
+    # An engine without an explicit setting resolves it, and reports it in its settings.
     is_sync = found.launched.settings.get("scheduler_config.async_scheduling") is False
     for scheduling in ("sync",) if is_sync else ("async", "sync") if request.both else ("async",):
         ending.waited_for = True
@@ -183,10 +182,10 @@ def _measure(
 def _in_virtual_time(
     config: CampaignConfig, connector_id: str, scheduling: str, stop: Event, say: Say
 ) -> tuple[VirtualTime, dict[str, Any], dict[str, Any]]:
-    """Plain and the connector, and what each engine resolved its settings to.
+    """Measure plain and the connector; return the comparison and the settings that each engine resolved.
 
     Raises:
-        EngineError: an engine does not start or died, or nothing was known when it was time to stop.
+        EngineError: an engine does not start or died, or nothing was known when it had to stop.
     """
     with own_store(config.connector(connector_id)) as connector:
         specs = [engine_spec(config.engine, own) for own in (config.connector("plain"), connector)]
@@ -197,7 +196,7 @@ def _in_virtual_time(
 
 @contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """What the pipeline says goes to a file."""
+    """Redirect the pipeline's output to a file."""
     with (
         open(path, "a", encoding="utf-8", errors="backslashreplace") as out,
         redirect_stdout(out),
@@ -221,7 +220,7 @@ def artifact_folder(root: Path | None) -> Iterator[Path]:
     """Yield a folder for the raw artifacts: ``root``, or a temporary one that is removed.
 
     Raises:
-        ConfigError: ``root`` holds something.
+        ConfigError: ``root`` is not empty.
     """
     if root is not None and root.is_dir() and any(root.iterdir()):
         raise ConfigError(
@@ -235,13 +234,17 @@ def artifact_folder(root: Path | None) -> Iterator[Path]:
 
 
 TEMPLATES = Path(__file__).parent
-# Hooks below it are in the JSON alone.
+# Hooks below this appear in the JSON only.
 LEAST_US = 0.5
 
 
 def text_of(part: str, value: Any) -> str:
-    """Return a part of the check as lines: ``about``, ``loads``, ``launched``, ``switched``,
-    ``virtual_time``, ``growth``, ``real_time`` or ``verdict``."""
+    """Return a part of the check as text.
+
+    Args:
+        part: ``about``, ``loads``, ``launched``, ``switched``, ``virtual_time``, ``growth``, ``real_time`` or
+            ``verdict``.
+    """
     lines = str(getattr(_module("check.txt.j2"), part)(value)).splitlines()
     return "\n".join(line for line in lines if line.strip())
 
@@ -251,7 +254,7 @@ def markdown_of(check: Check) -> str:
 
 
 def junit_of(check: Check) -> str:
-    """Return a case for each question that was reached; the last one fails with the verdict's words."""
+    """Return a JUnit case per question that was reached; the last one fails with the verdict's text."""
     found, code = check.found, check.verdict.code
     serving = found.launched is not None or found.real_time is not None
     reached = {
@@ -290,7 +293,7 @@ def _helpers() -> dict[str, Any]:
 
 
 def _format_interval(value: Any, *, unit: str) -> str:
-    """With its interval, where there is one."""
+    """Format a value, with its interval if there is one."""
     if value.point is None:
         return "-"
     if value.low is None and value.high is None:
@@ -299,7 +302,7 @@ def _format_interval(value: Any, *, unit: str) -> str:
 
 
 def _plain_us(value: Estimated) -> str:
-    """Without a sign: of an amount, not of a difference."""
+    """Format an amount, which has no sign, unlike a difference."""
     if value.point is None:
         return "-"
     ends = "" if value.low is None or value.high is None else f" [{value.low:.1f}, {value.high:.1f}]"

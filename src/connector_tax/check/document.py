@@ -1,4 +1,4 @@
-"""``connector-tax check --json``: what a check found and what it says of it."""
+"""The document of ``connector-tax check --json``: what a check found, and its verdict."""
 
 from typing import Any, ClassVar, Literal
 
@@ -23,7 +23,7 @@ EXIT_CODES: dict[Code, int] = {
 
 
 class Connector(msgspec.Struct, frozen=True):
-    """What was checked; ``notes`` are what was changed of it for a host without a GPU."""
+    """The connector that was checked; ``notes`` are changes to it for a host without a GPU."""
 
     id: str
     label: str
@@ -36,8 +36,8 @@ class Host(msgspec.Struct, frozen=True):
 
     Attributes:
         load: processes that ran or waited over the last minute.
-        waited: share of the last ten seconds in which some process waited for a core; None where the kernel
-            does not tell.
+        waited: share of the last ten seconds in which some process waited for a core; None if the kernel does
+            not report it.
     """
 
     cores: int
@@ -50,14 +50,14 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Why vLLM cannot load the connector.
+    """A reason why vLLM cannot load the connector.
 
     Attributes:
-        code: as ``launch/plugins/connector_loads.py`` has it.
+        code: one of ``launch/plugins/connector_loads.py``.
         subject: the package, module or class.
-        connector: the class whose it is, of a stack a child.
-        said: further words: an error, or what there is instead.
-        install: what brings a package.
+        connector: the class concerned, in a stack a child.
+        said: an error, or what exists instead.
+        install: installs a missing package.
     """
 
     code: str
@@ -68,10 +68,10 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Switched(msgspec.Struct, frozen=True):
-    """One engine setting that is not plain's.
+    """An engine setting that differs from plain's.
 
     Attributes:
-        plain, own: its values, which are vLLM's.
+        plain, own: vLLM's values.
         said: lines of the connector's log about it.
     """
 
@@ -82,15 +82,15 @@ class Switched(msgspec.Struct, frozen=True):
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """One real launch of the connector.
+    """A real launch of the connector.
 
     Attributes:
-        failure: why it does not serve; None where it does.
-        created: connectors that vLLM's log says it made.
-        off: the log's line that says that a connector is off or on a fallback.
-        spinning: threads that do not sleep while nobody asks.
-        stand_ins: what takes the place of parts of the device that the connector asks for.
-        settings: what the engine resolved.
+        failure: why it does not serve; None if it does.
+        created: connectors that vLLM created, by its log.
+        off: the log line that says that a connector is off or on a fallback.
+        spinning: threads that do not sleep while the engine is idle.
+        stand_ins: replacements for parts of the device that the connector needs.
+        settings: as the engine resolved them.
     """
 
     failure: str | None
@@ -108,9 +108,9 @@ class RealTime(msgspec.Struct, frozen=True):
     """A campaign in real time.
 
     Attributes:
-        taxes: of the connector, and of ``again``: what plain differs from itself by.
+        taxes: of the connector, and of ``again``, the difference between two launches of plain.
         lost: cells that do not count, with the reasons.
-        failure: why the connector was not measured; None where it was.
+        failure: why the connector was not measured; None if it was.
     """
 
     taxes: tuple[TaxRow, ...]
@@ -119,14 +119,15 @@ class RealTime(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """A tax of the engine's thread less what it was in the baseline.
+    """A tax of the engine's thread minus that of the baseline.
 
     Attributes:
         metric: a latency, or ``step`` for CPU time of a step.
-        seen: ``no_change`` where the interval holds zero, ``not_known`` where there is none.
-        ratio: of the taxes as shares of plain's latency; of ``step`` as a share of the CPU time of plain's.
-        host_speed: CPU time of plain's step then over today's; the intervals hold with this and without.
-        could_see_us: a growth of this size is seen four times in five.
+        seen: ``no_change`` if the interval contains zero, ``not_known`` if there is none.
+        ratio: of taxes relative to plain's latency; of ``step`` relative to plain's CPU time.
+        host_speed: CPU time of plain's step in the baseline over today's; the intervals hold with and without
+            this correction.
+        could_see_us: a growth of this size is detected four times in five.
     """
 
     scheduling: str
@@ -139,8 +140,10 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """One tax, or growth of one, that decides; ``where`` is a way of scheduling, or ``real_time``. Of virtual
-    time the lower bound."""
+    """A tax, or its growth, that decides.
+
+    ``where`` is the scheduling, or ``real_time``. In virtual time the values belong to the lower bound.
+    """
 
     where: str
     metric: str
@@ -150,15 +153,16 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """
+    """The verdict of a check.
+
     Attributes:
         limit: as a ratio; None: no tax is too large.
         of: what is judged: taxes, or with a baseline their growth.
         worst: the largest that decides.
-        why: of what is not judged: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``off`` (the
-            connector is, or on a fallback), ``wide`` (an interval is wider than the limit) or
+        why: for ``not_judged``: ``ended``, ``out_of_time``, ``problem``, ``not_measured``, ``off`` (the
+            connector is off or on a fallback), ``wide`` (an interval is wider than the limit) or
             ``not_in_virtual_time``.
-        subject: the metric or the hook that is meant, or what an engine said.
+        subject: the metric or hook concerned, or an engine's message.
     """
 
     code: Code
@@ -171,10 +175,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """What is known so far; a part that was not reached is null, or empty.
+    """The results so far; a part that was not reached is null or empty.
 
     Attributes:
-        problem: why the check did not come to its end: the host failed, plain, or an engine in virtual time.
+        problem: why the check did not finish: a failure of the host, plain, or an engine in virtual time.
     """
 
     fault: Fault | None = None
@@ -187,7 +191,7 @@ class Found(msgspec.Struct):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole; ``python`` is the engine's interpreter."""
+    """The whole document; ``python`` is the engine's interpreter."""
 
     REMEDY: ClassVar[str] = "Give what connector-tax check --json printed."
 

@@ -1,9 +1,9 @@
 """The record: what connectors cost the engine's thread in releases of vLLM, in virtual time.
 
-Engines of all releases, each with and without one connector, take turns in one measurement, so the host's
-moods fall on all of them alike. A change between two releases is the mean over starts of what the connector
-costs in one less what it costs in the other. Connectors are measured one after the other: all at once, their
-engines would keep each other's caches cold, and their threads the cores.
+Engines of all releases, each with and without one connector, take turns in one measurement, so changes of the
+host affect all alike. A change between two releases is the mean over starts of the connector's cost in one
+minus its cost in the other. Connectors are measured one after another: all at once, their engines would evict
+each other's caches, and their threads would fill the cores.
 """
 
 import csv
@@ -42,7 +42,7 @@ from connector_tax.virtual_time import (
 from connector_tax.virtual_time.engines import EngineFailed
 
 MAKE_ENVIRONMENT = PROJECT_ROOT / "scripts" / "make_engine_env.sh"
-# Of one release, installed; and of one running engine.
+# Size of one installed release; and memory of one running engine.
 ENVIRONMENT_BYTES = 5_500_000_000
 ENGINE_BYTES = 500_000_000
 CONFIDENCE = 0.95
@@ -54,13 +54,13 @@ PLAIN = "plain"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One connector in one release.
+    """A connector in one release.
 
     Attributes:
-        missing: why there is no number; None where there is one.
+        missing: why there is no number; None if there is one.
         found: over all starts; ``starts`` holds each by itself.
-        switched: setting -> what plain and the connector resolved it to, where they differ.
-        spinning: cores that threads of the engine's process take while nobody asks, by name, beyond plain's.
+        switched: setting -> values of plain and of the connector, where they differ.
+        spinning: thread name -> cores that the engine's process takes while idle, beyond plain's.
     """
 
     release: str
@@ -72,7 +72,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One connector in all releases, in one way of scheduling."""
+    """A connector in all releases, with one kind of scheduling."""
 
     connector: str
     label: str
@@ -82,22 +82,20 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class HookChange(msgspec.Struct, frozen=True):
-    """A hook's CPU time in the later release less that in the earlier one, microseconds a step."""
+    """A hook's CPU time in the later release minus that in the earlier one, microseconds per step."""
 
     hook: str
     us_per_step: Interval
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a connector costs over plain in a release less what it cost in the one before.
+    """A connector's cost over plain in a release minus that in the release before.
 
     Attributes:
-        connector: ``plain`` for what a step without one costs.
-        significant: whether the interval excludes zero with all changes of the record looked at together
-            (Bonferroni).
-        hooks: those that changed significantly, all hooks of the change looked at together; the largest
-            first.
-        outside_hooks: what of ``us_per_step`` no hook took: vLLM's own code around them; None of plain's.
+        connector: ``plain`` for the cost of a step without one.
+        significant: the interval excludes zero, with a Bonferroni correction for all changes of the record.
+        hooks: those that changed significantly, corrected for all hooks of the change; the largest first.
+        outside_hooks: part of ``us_per_step`` outside the hooks, in vLLM's code around them; None for plain.
     """
 
     connector: str
@@ -115,8 +113,8 @@ class Record(msgspec.Struct, frozen=True):
 
     Attributes:
         installed: release -> package -> version.
-        host: what it was measured on.
-        command: what makes it again.
+        host: where it was measured.
+        command: reproduces it.
     """
 
     created_utc: str
@@ -131,9 +129,10 @@ class Record(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """
+    """A request for a record.
+
     Attributes:
-        pythons: release -> interpreter, of ``interpreters``; it replaces that of the engines.
+        pythons: release -> interpreter, from ``interpreters``; replaces that of the engines.
         connectors: id -> (label, engine with it).
     """
 
@@ -147,14 +146,13 @@ class Asked:
 
 
 def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, str]:
-    """The interpreter of each release, built in the cache where it is not yet there.
+    """Return release -> interpreter; missing environments are built in the cache.
 
     Args:
         engines: that will run at the same time.
 
     Raises:
-        ConfigError: the disk or the memory does not hold them, or a release cannot be installed; says what is
-            needed.
+        ConfigError: disk or memory is too small, or a release cannot be installed; names what is needed.
     """
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
@@ -189,7 +187,7 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
 
 
 def installed(python: str) -> dict[str, str]:
-    """Versions of the packages that matter, as that interpreter has them."""
+    """Return the versions of ``PACKAGES`` in that interpreter."""
     ask = (
         "import importlib.metadata as m, json, sys\nd = {x.metadata['Name'].lower().replace('_', '-'):"
         " x.version for x in m.distributions()}\nprint(json.dumps({p: d.get(p) or d.get(p + '-cpu') for p in"
@@ -200,18 +198,17 @@ def installed(python: str) -> dict[str, str]:
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """A measurement, and what was asked for: a record does not change while it is measured."""
+    """A measurement, and its request, which must not change while the record is measured."""
 
     asked: Foreign
     measurement: Measurement
 
 
 def measure_record(asked: Asked, root: Path, say: Say) -> Record:
-    """Measure what ``root`` does not have yet, one file for each connector and way of scheduling, and write
-    the record beside them.
+    """Measure what ``root`` lacks, one file per connector and scheduling, and write the record beside them.
 
     Raises:
-        ConfigError: what ``root`` has was asked for otherwise.
+        ConfigError: the measurements in ``root`` were requested otherwise.
     """
     raw = root / "raw"
     raw.mkdir(parents=True, exist_ok=True)
@@ -252,8 +249,10 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
 
 
 def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measurement:
-    """All releases side by side; an engine that does not start is left out with the reason, and the others
-    are started again."""
+    """Measure all releases side by side.
+
+    An engine that does not start is left out with the reason, and the others start again.
+    """
     begun_s = time.monotonic()
     missing: dict[str, str] = {}
     label, with_connector = asked.connectors[connector]
@@ -300,9 +299,9 @@ def _row(release: str, plain: Measured, own: Measured) -> Row:
 
 
 def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
-    """Plain's between releases that follow each other, then each connector's."""
+    """Yield changes between successive releases: plain's first, then each connector's."""
     pairs = [(m, a, b) for m in measurements for a, b in pairwise(r for r in m.rows if r.missing is None)]
-    # Plain runs beside each connector, so all measurements have their starts of it.
+    # Plain runs beside each connector, so every measurement adds starts of plain.
     plain: dict[tuple[str, str, str], list[tuple[Row, Row]]] = {}
     for m, a, b in sorted(pairs, key=lambda pair: SCHEDULING.index(pair[0].scheduling)):
         plain.setdefault((m.scheduling, a.release, b.release), []).append((a, b))
@@ -323,14 +322,14 @@ def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
 
 
 def _grown(of: Callable[[VirtualTime], float | None], earlier: Row, later: Row) -> Floats:
-    """A number of the later release less that of the earlier one, by start; microseconds a step."""
+    """Return the later release's number minus the earlier one's, per start; microseconds per step."""
     then, now = (np.array([of(one) for one in row.starts], dtype=float) for row in (earlier, later))
     grown: Floats = now - then
     return grown
 
 
 def _over_plain_us(one: VirtualTime) -> float | None:
-    """The engine's thread, the connector less plain."""
+    """Return the CPU time of the engine's thread with the connector minus plain's."""
     return one.step_us.charged.point
 
 
@@ -371,7 +370,7 @@ def _name(hook: Any) -> str:
 
 
 def write_record(record: Record, root: Path) -> None:
-    """``record.json``, ``record.csv`` and ``record.html``."""
+    """Write ``record.json``, ``record.csv`` and ``record.html``."""
     write_json(root / "record.json", msgspec.to_builtins(record))
     write_text(root / "record.csv", _csv(record))
     page = template(Path(__file__).with_name("record.html.j2"))

@@ -1,5 +1,6 @@
-"""What is checked: a connector by its entry or by vLLM's own JSON, on which GPU, with which model and
-interpreter; and whether that interpreter loads it, asked in seconds before anything is launched."""
+"""The request of a check: a connector (by id or as vLLM's JSON), GPU, model and interpreter; and a quick test
+whether that interpreter loads the connector, before anything is launched.
+"""
 
 import argparse
 import copy
@@ -32,7 +33,7 @@ VARIABLE = "ENGINE_PYTHON"
 
 
 def add_engine_python(parser: argparse.ArgumentParser) -> None:
-    """Optional by itself, so that usage and help are the same whatever the environment says."""
+    """Add --engine-python, as an option, so that help does not depend on the environment."""
     parser.add_argument(
         "--engine-python",
         metavar="PYTHON",
@@ -41,7 +42,8 @@ def add_engine_python(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_python_of(args: argparse.Namespace) -> str:
-    """
+    """Return the engine's interpreter.
+
     Raises:
         ConfigError: neither the argument nor the variable gives one, or it cannot be run.
     """
@@ -58,27 +60,28 @@ def engine_python_of(args: argparse.Namespace) -> str:
 
 CONNECTORS = PROJECT_ROOT / "config" / "connectors.yaml"
 MODELS = PROJECT_ROOT / "config" / "models"
-# ``max_model_len`` of a model that is made for more, or does not say for how much.
+# ``max_model_len`` of a model that supports more, or does not say how much.
 MOST_MODEL_LEN = 32768
 # The id of a connector that is given as JSON.
 GIVEN = "checked"
 METRICS = ("ttft_p50", "ttft_p90", "tpot_p50", "tpot_p90")
-# CPU time of a step over plain's: judged where it is asked for, since a device hides it.
+# CPU time of a step over plain's: judged only on request, since a device hides it.
 STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """
+    """The parameters of a check.
+
     Attributes:
         connector_id, entry: as in ``config/connectors.yaml``.
-        notes: what was changed of it, since there is no GPU's memory.
+        notes: changes to it, since there is no GPU memory.
         model: a folder with ``config.json`` and a tokenizer.
-        both: synchronous scheduling as well, where the engine resolves to asynchronous scheduling.
-        real_time: a campaign of three lines in place of virtual time.
+        both: also synchronous scheduling, if the engine resolves to asynchronous scheduling.
+        real_time: a campaign of three configurations instead of virtual time.
         limit: of a tax, or with a baseline of its growth, as a ratio; None: none is too large.
-        metrics: whose taxes decide.
-        baseline: an earlier check, whose taxes those of today are compared with.
+        metrics: those whose taxes decide.
+        baseline: an earlier check to compare today's taxes with.
     """
 
     connector_id: str
@@ -105,7 +108,7 @@ class CheckRequest:
 
 
 def entry_by_id(connector_id: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
-    """The entry, and what was changed of it.
+    """Return the connector's entry, and the changes made to it.
 
     Raises:
         ConfigError: there is none, or it is plain vLLM.
@@ -122,12 +125,13 @@ def entry_by_id(connector_id: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
 
 
 def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
-    """An entry for vLLM's own ``--kv-transfer-config``; a known connector of that class says what ports and
-    packages it wants.
+    """Return an entry for vLLM's own ``--kv-transfer-config``, and the changes made to it.
+
+    Known connectors of its classes supply ports and packages.
 
     Raises:
-        ConfigError: it is no JSON object with ``kv_connector`` and ``kv_role``, or one that is stacked in it
-            is none.
+        ConfigError: it, or a connector stacked in it, is no JSON object with ``kv_connector`` and
+            ``kv_role``.
     """
     config = _json("--kv-transfer-config", text, KvTransferConfig)
     names = _names(config)
@@ -148,18 +152,18 @@ def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
 
 
 def _names(config: Foreign) -> set[str]:
-    """Classes of a connector and of those stacked in it."""
+    """Return the classes of a connector and of those stacked in it."""
     return {one["kv_connector"] for one in connectors_in(config)}
 
 
 def connectors_in(config: Foreign) -> list[Foreign]:
-    """The connector and, of a stack, each child."""
+    """Return the connector and, for a stack, each child, recursively."""
     children = (config.get("kv_connector_extra_config") or {}).get("connectors", ())
     return [config, *(one for child in children for one in connectors_in(child))]
 
 
 def _for_the_host(entry: ConnectorEntry) -> tuple[ConnectorEntry, tuple[str, ...]]:
-    """What asks for a GPU's memory or for a GPU is given the host's; the virtual one has nothing else."""
+    """Replace GPU memory and GPU by the host's; the virtual GPU has nothing else."""
     config = copy.deepcopy(entry.kv_transfer_config) or {}
     notes: list[str] = []
     for one in connectors_in(config):
@@ -178,8 +182,7 @@ def _for_the_host(entry: ConnectorEntry) -> tuple[ConnectorEntry, tuple[str, ...
 
 
 def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
-    """(the model's name, a folder that vLLM can be started on without weights), made with the engine's
-    interpreter where need be.
+    """Return (model name, a folder on which vLLM starts without weights), making the folder if needed.
 
     Args:
         name: of ``config/models/``, a ``config.json``, or a folder that has one and a tokenizer.
@@ -220,7 +223,8 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
 
 
 def _model_config(path: Path) -> Foreign:
-    """
+    """Read a model's ``config.json``.
+
     Raises:
         ArtifactError: it is no JSON.
         ConfigError: it is no object.
@@ -235,13 +239,13 @@ def _model_config(path: Path) -> Foreign:
 
 
 def longest_model_len(model: Path) -> int:
-    """``max_model_len`` for the launches: the model's own, or ``MOST_MODEL_LEN``."""
+    """Return ``max_model_len`` for the launches: the model's own, at most ``MOST_MODEL_LEN``."""
     own = _model_config(model / "config.json").get("max_position_embeddings")
     return min(int(own), MOST_MODEL_LEN) if isinstance(own, int) and own > 0 else MOST_MODEL_LEN
 
 
 def engine_args(text: str | None) -> Foreign:
-    """Of ``--engine-args``: a JSON object in the form of a campaign's ``run.engine.args``.
+    """Parse ``--engine-args``: a JSON object in the form of a campaign's ``run.engine.args``.
 
     Raises:
         ConfigError: it is none.
@@ -250,7 +254,7 @@ def engine_args(text: str | None) -> Foreign:
 
 
 def _json(option: str, text: str, kind: Any) -> Foreign:
-    """Return the object that is given, which is a ``kind`` as well."""
+    """Parse a JSON object and check it as a ``kind``."""
     try:
         value: Foreign = parse_json(text.encode())
     except ValueError as error:
@@ -260,14 +264,14 @@ def _json(option: str, text: str, kind: Any) -> Foreign:
     return value
 
 
-# Begins the answer of launch/plugins/connector_loads.py.
+# First word of the answer of launch/plugins/connector_loads.py.
 ANSWER = "connector-tax-loads:"
 TIMEOUT_S = 120.0
 PLUGINS = PROJECT_ROOT / "launch" / "plugins"
 
 
 def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
-    """Return what is missing; None where all is there. Raises as ``faults``."""
+    """Return what is missing; None if nothing is. Raises as ``faults``."""
     connector = config.connector(request.connector_id)
     environment = engine_environment(config.engine, connector, cards_of(config.engine))
     return faults(request.engine_python, [connector], environment)[0]
@@ -276,7 +280,7 @@ def early_fault(request: CheckRequest, config: CampaignConfig) -> Fault | None:
 def faults(
     python: str, connectors: Sequence[ConnectorSpec], environment: Mapping[str, str]
 ) -> list[Fault | None]:
-    """Return of each connector what it lacks in the engine's Python.
+    """Return for each connector what the engine's Python lacks; None if nothing.
 
     Raises:
         EngineError: it does not answer.

@@ -1,10 +1,10 @@
-"""One word and an exit code; no more than the intervals hold.
+"""Decides the verdict and exit code of a check, as far as the intervals support it.
 
-In virtual time the lower bound decides: what the engine's thread was charged. Other threads of the process
-may or may not delay it. In real time a tax has the interval of one pair of launches, which plain and plain
-again are.
+In virtual time the lower bound decides: the CPU time charged to the engine's thread. Other threads of the
+process may delay it or not. In real time a tax's interval comes from the one pair of launches of plain and
+plain again.
 
-A growth is a tax less what it was in another check of the same connector: the main branch's document against
+A growth is a tax minus that of another check of the same connector: the main branch's document against
 today's numbers.
 """
 
@@ -23,13 +23,14 @@ from connector_tax.check.document import EXIT_CODES, Check, Code, Decided, Found
 from connector_tax.check.request import STEP, CheckRequest
 from connector_tax.virtual_time import Bounds, Interval, VirtualTime
 
-# (1.96 + 0.84) / 1.96: a growth of so many reaches of its interval is seen four times in five, of few starts
-# oftener.
+# (1.96 + 0.84) / 1.96: a growth of this multiple of its interval's half-width is detected four times in five,
+# with few starts more often.
 FOUR_IN_FIVE = 1.43
 
 
 def read_baseline(path: Path) -> Check:
-    """
+    """Read an earlier check as the baseline.
+
     Raises:
         ArtifactError: it is no document of ``check --json``.
         ConfigError: it has no tax in virtual time.
@@ -44,9 +45,10 @@ def read_baseline(path: Path) -> Check:
 
 
 def refuse_another(baseline: Check, now: Mapping[str, Any]) -> None:
-    """
+    """Refuse a baseline of another connector, release or load.
+
     Raises:
-        ConfigError: the baseline is of another connector, release or load; names the first key that differs.
+        ConfigError: it differs; names the first key.
     """
     launched = baseline.found.launched
     then = {
@@ -67,7 +69,7 @@ def refuse_another(baseline: Check, now: Mapping[str, Any]) -> None:
 
 
 def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
-    """Yield CPU of a step, then each latency that both have.
+    """Yield the growth of a step's CPU time, then of each latency that both checks have.
 
     Raises:
         ConfigError: as ``refuse_another``.
@@ -75,7 +77,7 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
     then = next((v for v in baseline.found.virtual_time if v.scheduling == now.scheduling), None)
     refuse_another(baseline, _load(now) if then else {"scheduling": [now.scheduling]})
     assert then is not None, "refused"
-    # Plain is the control: what it takes a step says how fast either host was.
+    # Plain is the control: its CPU time per step shows each host's speed.
     own, today = (v.engine_us_per_step["plain"].point for v in (then, now))
     speed = own / today if own and today else 1.0
 
@@ -96,7 +98,7 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
 
 
 def per_plain_step(us: Interval, now: VirtualTime) -> Interval:
-    """Microseconds a step as a share of the CPU time of plain's."""
+    """Return microseconds per step relative to plain's CPU time per step."""
     plain_us = now.engine_us_per_step["plain"].point
     ends = (us.point, us.low, us.high)
     return Interval(*(None if v is None or not plain_us else v / plain_us for v in ends))
@@ -108,8 +110,10 @@ def _load(v: VirtualTime) -> dict[str, float]:
 
 
 def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
-    """``now - then``; its interval holds whether or not what the connector computes follows the host's speed
-    as plain does."""
+    """Return ``now - then``.
+
+    The interval holds whether or not the connector's work scales with the host's speed as plain's does.
+    """
     first, second = msgspec.structs.astuple(then.charged), msgspec.structs.astuple(now.charged)
     point = second[0] - first[0]
     if None in (*first, *second):
@@ -120,16 +124,15 @@ def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
     return Interval(point, min(low for _, low, _ in ends), max(high for *_, high in ends))
 
 
-# Of 95 %, with one degree of freedom.
+# For 95 %, with one degree of freedom.
 ONE_PAIR = float(student_quantile(0.975, 1))
 
 
 def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict:
-    """Return the verdict on what is known: a tax, or its growth, is above the limit where its whole interval
-    is.
+    """Return the verdict: a tax, or its growth, is above the limit if its whole interval is.
 
     Args:
-        cut_short: why the check did not come to its end; None where it did.
+        cut_short: why the check did not finish; None if it did.
     """
     limit = request.limit
 
@@ -147,7 +150,7 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
     if (served := found.launched) is not None:
         if served.answered < served.sent or not served.sent:
             return verdict("not_served", subject=f"{served.answered} of {served.sent} requests answered")
-        # A tax of a connector that is off, or on a fallback, is another one's.
+        # The tax of a connector that is off, or on a fallback, is not this connector's.
         if served.off is not None:
             return verdict("not_judged", "off", served.off)
     if any(not v.hooks for v in found.virtual_time):
@@ -189,7 +192,7 @@ def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
         ):
             yield Decided(result.scheduling, STEP, ratio.point, ratio.low, ratio.high)
     rows = found.real_time.taxes if found.real_time is not None else ()
-    # Two launches of one program differ as well, and of that one pair of plain is all that is known.
+    # Two launches of one program differ too; plain and plain again are the only pair that shows by how much.
     apart = {
         row.metric: ONE_PAIR * abs(row.point) for row in rows if row.config == AGAIN and row.point is not None
     }

@@ -1,1 +1,1 @@
-"""The load generator as a tool of its own, against any OpenAI-compatible server: ``connector-tax load``."""
+"""The load generator as a tool for any OpenAI-compatible server: ``connector-tax load``."""

@@ -8,16 +8,16 @@ from typing import Any
 from connector_tax.base.command import add_options
 from connector_tax.base.units import ratio_of
 
-# Of a server's key, where no other variable is named.
+# Variable that holds the server's key, unless another one is named.
 DEFAULT_KEY = "OPENAI_API_KEY"
-# A gap of eleven days; and more than all workers that may be asked for can send.
+# A gap of eleven days; and more than MOST_ASKED_WORKERS workers can send.
 LEAST_RATE_PER_S, MOST_RATE_PER_S = 1e-6, 100_000
-# Two years; times are added up in 64 bits of nanoseconds.
+# Two years; times are summed in 64-bit nanoseconds.
 MOST_SECONDS = 63_072_000.0
 MOST_SEED = 2**63 - 1
 MOST_REQUESTS = 10**9
 MOST_IN_FLIGHT = 10**6
-# By name; chosen by themselves they are fewer.
+# Limit of --workers; the automatic choice stays below.
 MOST_ASKED_WORKERS = 64
 SHAPE = "4096,256"
 
@@ -41,8 +41,7 @@ BRIEF = (
 
 
 def number(kind: Callable[[str], float], least: float | None, most: float) -> Callable[[str], float]:
-    """Return a parser of numbers from ``least``, or above 0 where that is None, to ``most``. argparse prints
-    what it raises."""
+    """Return an argparse type for numbers from ``least`` (None: above 0) to ``most``."""
 
     def parse(text: str) -> float:
         try:
@@ -50,7 +49,7 @@ def number(kind: Callable[[str], float], least: float | None, most: float) -> Ca
         except ValueError:
             wanted = "whole number" if kind is int else "number"
             raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {wanted}") from None
-        # Compared before anything else: a whole number may be too large for a float.
+        # The bounds are checked first: a whole number may be too large for a float.
         if not (value > 0 if least is None else value >= least) or not value <= most:
             bound = "above 0" if least is None else f"{least:,g} or more"
             raise argparse.ArgumentTypeError(f"{text[:40]}: it has to be {bound}, and at most {most:,.10g}")
@@ -72,7 +71,7 @@ def _folder(text: str) -> Path:
 _IN_FLIGHT, _SEED = number(int, 1, MOST_IN_FLIGHT), number(int, 0, MOST_SEED)
 _SECONDS, _SECONDS_OR_0 = number(float, None, MOST_SECONDS), number(float, 0, MOST_SECONDS)
 
-# Of these groups one option may be given.
+# The options of these groups exclude each other.
 _ONE_OF = ("load (one of; by default a sweep up to what the server holds)", "what is sent (one of)")
 # Group -> options, as ``add_options`` takes them.
 _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
@@ -108,7 +107,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
             "how requests of an open loop follow one another (default: %(default)s)",
             "fixed",
         ),
-        # Beyond these shapes every arrival is due at once, or the process is a fixed one.
+        # Outside this range all arrivals are due at once, or the process is practically fixed.
         (
             "--gamma-shape",
             number(float, 0.01, 10_000),
@@ -207,7 +206,7 @@ _OPTIONS: dict[str, list[tuple[Any, ...]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All of them, in groups."""
+    """Add all options to the parser, in groups."""
     for title, options in _OPTIONS.items():
         group: Any = parser.add_argument_group(title)
         if title in _ONE_OF:

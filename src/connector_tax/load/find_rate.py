@@ -1,5 +1,4 @@
-"""The highest rate at which a server holds its limits: doubling until one fails, then bisection on a
-logarithmic scale."""
+"""Finds the highest rate that meets the limits: doubling until one fails, then bisection on a log scale."""
 
 import math
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from connector_tax.read.figures.words import label
 
 
 def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = "requests/s") -> Found:
-    """
+    """Find the highest rate at which ``judge`` says that the limits hold.
+
     Args:
-        judge: measures a rate; a text where that came to nothing that counts, which ends the search, and why.
+        judge: measures a rate; returns a reason instead of a result to end the search.
         unit: of the rates.
     """
     judged: list[Judged] = []
@@ -39,7 +39,7 @@ def find_rate(sweep: Sweep, judge: Callable[[float], Judged | str], unit: str = 
 
 
 def chosen_by(probe: LoadCell, sweep: Sweep, content: Content) -> tuple[Sweep, Content]:
-    """Choose the lowest rate, and how long cells are, by a closed loop; says so."""
+    """Choose the lowest rate and the cell's duration from a closed-loop probe, and print the choice."""
     per_s, answer = probe.throughput.requests_per_s, probe.latencies["e2e_ms"]["p50"].point
     answer_s = (answer or 0.0) / 1e3
     low = float(f"{per_s / 4:.2g}")
@@ -57,17 +57,17 @@ def chosen_by(probe: LoadCell, sweep: Sweep, content: Content) -> tuple[Sweep, C
 
 
 def rate_as_read(rate_per_s: float) -> float:
-    """As cells are named, which two rates that read alike would share with their files."""
+    """Return the rate rounded as in cell names, since rates that print alike would share files."""
     return float(f"{rate_per_s:g}")
 
 
 def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
-    """What the rates that were judged come to.
+    """Return the search result from the judged rates.
 
     Args:
         stopped: why the search ended early.
     """
-    # No rate is asked for above one that failed, nor below one that held.
+    # The search never measures above a failed rate or below one that held.
     return Found(
         highest_per_s=max((j.rate_per_s for j in judged if j.holds), default=None),
         fails_per_s=min((j.rate_per_s for j in judged if not j.holds), default=None),
@@ -79,16 +79,14 @@ def found_of(judged: list[Judged], stopped: str | None, unit: str) -> Found:
 
 
 def never_observed(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
-    """Return a latency that a limit is of and no answer of a served cell has, as one token has no TPOT; None
-    where each was seen."""
+    """Return the first limited latency that no answer of a served cell has (TPOT of one token), or None."""
     if "overloaded" in cell.flags or not cell.requests.get("ok"):
         return None
     return next((m.metric.upper() for m in limits if _level(cell, m).n == 0), None)
 
 
 def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
-    """Say why a cell does not tell whether the server keeps up, where nothing else decides; None where it
-    tells."""
+    """Return why the cell is too short to judge the server; None if it suffices, or a limit decides."""
     demand = cell.demand
     if demand is None or not demand.fills_s or "overloaded" in cell.flags or "dropped" in cell.requests:
         return None
@@ -98,8 +96,10 @@ def too_short(cell: LoadCell, limits: tuple[CellLimit, ...]) -> str | None:
 
 
 def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...]) -> Judged:
-    """Say whether a cell holds every limit, and was served: in an overloaded one latencies say how long it
-    was."""
+    """Judge whether a cell was served and meets every limit.
+
+    The latencies of an overloaded cell only reflect its length.
+    """
     demand, failed = cell.demand, _failed(cell)
     assert demand is not None, "a search measures open loops"
     by_chance = 0.0 if failed.point is None or failed.low is None else failed.point - failed.low
@@ -107,8 +107,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     overloaded = "overloaded" in cell.flags
     served = not (overloaded or short)
     why = [] if served else [served_text(demand, rate_per_s)]
-    # Of each condition whether it holds, and whether it may be the other way round: by chance, or since the
-    # client was away.
+    # (holds, may be otherwise) for each condition: by chance, or because the client stalled.
     verdicts = [(served, not (served or overloaded or for_sure))]
     stalled_ms = (cell.health.loop_stall_max_us or 0.0) / 1e3 if "client_stalled" in cell.flags else 0.0
     stalls = False
@@ -130,7 +129,7 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     if not holds and dropped:
         why.append(label("load", "capped_cell").format(dropped, cell.spec.inflight_cap))
         return Judged(rate_per_s, holds, False, tuple(why), capped=True)
-    # What a late client was late by is in the latencies that did not keep their limits.
+    # A late client's delay is part of the latencies that exceed their limits.
     late = not holds and "client_limited" in cell.flags
     if late:
         why.append(label("load", "late_cell"))
@@ -148,11 +147,10 @@ def _failed(cell: LoadCell) -> Level:
 
 
 def _ends_ms(cell: LoadCell, limit: CellLimit) -> tuple[float, float, float]:
-    """Return what a limit's percentile may be at least, what it is, and what it may be at most; an end that
-    is not known is infinite.
+    """Return lower bound, point and upper bound of a limit's percentile; an unknown bound is infinite.
 
-    One that falls on failures is infinite. Where so few requests may fail in the long run that another cell's
-    would not, it may be as little as the percentiles below it.
+    A percentile that falls on failed requests is infinite. If the long-run failure rate may be low enough
+    that another cell's percentile would not, the lower bound is that of the percentiles below it.
     """
     level, failed = _level(cell, limit), _failed(cell)
     if (point := level.point) is not None:

@@ -1,5 +1,6 @@
-"""Requests of a cell of ``connector-tax load`` -> its numbers, with intervals, what it asked of the server by
-its schedule, and what is to be known beside them."""
+"""Computes a cell's result from the requests of ``connector-tax load``: numbers with intervals, the demand of
+its schedule, and remarks.
+"""
 
 import math
 from bisect import bisect_left
@@ -44,9 +45,9 @@ from connector_tax.run.workload.arrivals import OPEN_LOOP
 
 CONFIDENCE = 0.95
 DRAWS = 2000
-# Of the text of a failure so much is shown.
+# Longest part of a failure's text that is shown.
 MOST_CHARS = 200
-# Remarks that are flags of a cell; ``remarks_of`` says when.
+# Remarks that are also flags of the cell; ``remarks_of`` says when they apply.
 FLAGS = frozenset(
     (
         "not_all_sent",
@@ -57,18 +58,18 @@ FLAGS = frozenset(
         "prefix_cache_unchecked",
     )
 )
-# Why a percentile has no interval.
+# Reasons for a percentile without an interval.
 ONE_BATCH = "requests of one offline batch wait for one another: the batch is one observation"
 CHANGES = "the rate changes while the cell lasts: its requests are of no one load"
 RISES = "the concurrency rises while the window lasts: its requests are of no one load"
-# Why a latency has no number.
+# Reasons for a latency without a number.
 OVERLOADED = "the cell was overloaded: a percentile would say how long it was"
 IN_ONE_PIECE = "answers in one piece have none"
-# The end of what is not over.
+# The end of a request that never ended.
 NEVER_NS = MOST_NS
-# Four that are all longer than four others are so by chance in one of 70 cases.
+# Four values all exceed four others by chance in one of 70 cases.
 FEWEST_OF_A_THIRD = 4
-# When something came due, and when it was over.
+# When something came due, and when it ended.
 Span = tuple[int, int]
 
 
@@ -80,10 +81,11 @@ def result_of(
     limits: tuple[RequestLimit, ...],
     hits: Mapping[str, float | None] | None,
 ) -> LoadCell:
-    """
+    """Return a cell's result.
+
     Args:
-        percentiles: which ones of each latency.
-        limits: of a good request; empty for none.
+        percentiles: those reported for each latency.
+        limits: of a good request; empty: no goodput.
         hits: ``prefix_hits.hits_between`` of the cell.
     """
     window, requests = outcome.window, outcome.requests
@@ -93,7 +95,7 @@ def result_of(
     hit = None if hits is None else bool(hits["hit_tokens"] or hits["store_hit_tokens"])
     hit = False if spec.sessions is not None else hit
     remarks = remarks_of(spec, outcome, cut, demand=demand, hits=hits, hit=hit)
-    # Of a fixed number ``not_all_sent`` stands for the other.
+    # For a fixed number of requests ``not_all_sent`` replaces this flag.
     own = [f for f in window.flags if planned is None or f != "min_completed_not_reached"]
     if spec.num_requests is None:
         done, over_s = done_in(requests, window), window.window_s
@@ -153,7 +155,7 @@ def _latencies(
     gaps = [read_gaps_ms(t) for t in tokens if t is not None]
     estimates["itl_ms"] = gap_percentiles(gaps, percentiles, DRAWS, rng, length=length, confidence=CONFIDENCE)
     return {
-        # One that failed has no latency of any kind, but in one piece nothing had one in the first place.
+        # Failed requests have no latency; without streaming no request has one but E2E.
         name: {percentile_name(q): _level(estimates[name][q], columns.get(name), q, why) for q in percentiles}
         if spec.asked.stream or name == "e2e_ms"
         else none(IN_ONE_PIECE)
@@ -171,8 +173,10 @@ def _why_no_interval(spec: CellSpec, window: CellWindow) -> str | None:
 
 
 def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None) -> Level:
-    """With no interval where one would say more than is known, and with a number also of observations too few
-    for one."""
+    """Return the level, without an interval if ``why`` rules one out.
+
+    Too few observations for an interval still give a number.
+    """
     low, high = estimate.interval(CONFIDENCE)
     point, n = estimate.point, estimate.n
     if point is None and values is not None and values.size:
@@ -182,14 +186,13 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
             return Level(None, n=n, reason=why)
     if why is not None and point is not None:
         return Level(point, n=n, reason=why)
-    # An interval is made wider for what few blocks do not tell, and may reach below what a latency can be.
+    # The correction for few blocks may widen the interval below what a latency can be.
     low = None if low is None else max(low, 0.0)
     return Level(point, low, high, n, reason_text(estimate.quantity(CONFIDENCE).reason) or None)
 
 
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
-    """Whether it completed and met every limit; a latency that it does not have, as TPOT of one token, is not
-    met."""
+    """Return whether the request completed and met every limit; a missing latency fails its limit."""
     found = latencies_ms([request])
     return request.status == "ok" and all(
         max(found[f"{limit.metric}_ms"], default=math.inf) <= limit.limit_ms for limit in limits
@@ -197,8 +200,7 @@ def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
 
 
 def _share(those: Sequence[bool], why: str | None) -> Level:
-    """Wilson's interval for as many independent requests as there are blocks of those that queue behind each
-    other."""
+    """Return the share with Wilson's interval, whose sample size is the number of independent blocks."""
     n, values = len(those), np.array(those, dtype=np.float64)
     if not n:
         return Level(None, reason="no request was scheduled in the window")
@@ -217,11 +219,11 @@ def _mean(values: Sequence[int | None]) -> float | None:
     return fmean(known) if known else None
 
 
-# --- What came due, and what was served
+# --- Demand, and what was served
 
 
 def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
-    """Return what came due, and what was done; None for loads without a rate."""
+    """Return what came due and what was done; None for loads without a rate."""
     if spec.arrival not in OPEN_LOOP:
         return None
     requests, ramp = outcome.requests, spec.ramp_from_per_s is not None
@@ -244,17 +246,16 @@ def demand_of(spec: CellSpec, outcome: CellOutcome) -> Demand | None:
 
 
 def done_in(requests: Sequence[RequestRecord], window: CellWindow) -> list[RequestRecord]:
-    """Return requests that were complete in the window, whenever they were due."""
+    """Return requests that completed in the window, whenever they were due."""
     start_ns, stop_ns = window.window_start_ns, window.t_stop_ns
     return [r for r in requests if r.t_done_ns is not None and start_ns <= r.t_done_ns < stop_ns]
 
 
 def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[Span]:
-    """Return what arrives: requests, or sessions, each with all of its turns so far, in which it asks for
-    more.
+    """Return the span of each arrival: a request, or a session with all its turns so far.
 
-    A request that failed in the cell was in flight until then; one that the end of the cell cut off would
-    have gone on.
+    A request that failed during the cell was in flight until then; one that the cell's end cut off would have
+    gone on.
     """
     if spec.sessions is None:
         return [
@@ -274,17 +275,15 @@ def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[
 
 
 def ended_ns(request: RequestRecord) -> int:
-    """Return when a request was complete or had failed."""
+    """Return when a request completed or failed."""
     found = request.t_end_ns if request.t_done_ns is None else request.t_done_ns
     return NEVER_NS if found is None else found
 
 
 def _fills_s(spans: list[Span], window: CellWindow) -> float | UnsetType:
-    """Return how long the longest lasted of those that began in the cell's first quarter, where it was over
-    after the window's middle.
+    """Return the longest duration of the first quarter's arrivals, if it reaches past the window's middle.
 
-    Unset elsewhere, and where answers get longer from one to the next: so they do behind a queue, and not by
-    their length.
+    Unset otherwise, and if answers get longer one after another: then a queue delays them, not their length.
     """
     lengths_ns = _lengths_ns(spans, window.t0_ns + (window.t_stop_ns - window.t0_ns) // 4)
     longest_ns = max(lengths_ns, default=0)
@@ -297,14 +296,15 @@ def _middle_ns(window: CellWindow) -> int:
 
 
 def _lengths_ns(spans: list[Span], before_ns: int) -> list[int]:
-    """Of what came due before that time and was over at some time."""
+    """Return durations of arrivals that were due before ``before_ns`` and ended."""
     return [over_ns - due_ns for due_ns, over_ns in spans if over_ns < NEVER_NS and due_ns < before_ns]
 
 
 def _gets_longer(e2e_ns: list[int]) -> bool:
-    """Whether nearly each answer of the last third takes longer than each of the first one, and by half at
-    the median: so they do behind a queue of several slots. Long answers of one time have the server's load in
-    common, whichever of them came first.
+    """Return whether durations grow as they do behind a queue of several slots.
+
+    Nearly every answer of the last third must take longer than each of the first, and the median half as long
+    again. Concurrent long answers share the server's load in any order.
     """
     third = len(e2e_ns) // 3
     if third < FEWEST_OF_A_THIRD:
@@ -315,10 +315,10 @@ def _gets_longer(e2e_ns: list[int]) -> bool:
 
 
 def _when_full(spans: list[Span], window: CellWindow) -> CellWindow:
-    """From when on as many requests end as begin: T0 and the longest answer, or session, of those that began
-    before the window's middle.
+    """Return the window from when as many requests end as begin.
 
-    Until then what is in flight grows, however well the server keeps up, and would count as left over.
+    That is T0 plus the longest answer, or session, that began before the window's middle. Until then the
+    number in flight grows even if the server keeps up, and would count as left over.
     """
     middle_ns = _middle_ns(window)
     full_ns = min(window.t0_ns + max(_lengths_ns(spans, middle_ns), default=0), middle_ns)
@@ -326,7 +326,7 @@ def _when_full(spans: list[Span], window: CellWindow) -> CellWindow:
 
 
 def planned_of(spec: CellSpec) -> int | None:
-    """Return the requests of a fixed number, all turns of sessions; None for a cell that ends by time."""
+    """Return the planned number of requests, all turns of sessions; None for a cell that ends by time."""
     n = spec.num_requests
     if n is None or spec.sessions is None:
         return n
@@ -339,7 +339,7 @@ def planned_of(spec: CellSpec) -> int | None:
 
 
 def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
-    """Return what was sent of a fixed number; None where all of it was, and for other cells."""
+    """Return what was sent of a fixed number; None if all was sent, and for other cells."""
     planned, session, window = planned_of(spec), outcome.session, outcome.window
     sent = sum(
         r.status != "dropped" and not (r.status == "aborted" and r.t_send_ns is None)
@@ -354,22 +354,20 @@ def cut_of(spec: CellSpec, outcome: CellOutcome) -> Cut | None:
 
 
 def scatter_of(spec: CellSpec) -> float:
-    """The variance of how many arrive in a time, over their mean: 1 for Poisson arrivals, and more for
-    bursts."""
+    """Return variance over mean of arrival counts: 1 for Poisson, more for bursts."""
     return {"fixed": 0.0, "gamma": 1 / (spec.gamma_shape or 1.0)}.get(spec.arrival, 1.0)
 
 
 def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) -> tuple[bool, bool]:
-    """Whether less was completed than came due, and whether that is beyond chance.
+    """Return whether fewer requests completed than came due, and whether the difference is significant.
 
-    What is left over is held against what arrived: of sessions a turn that waits keeps later ones from coming
-    due, so that their turns fall short of one another by less than the server falls short of the sessions.
-    One request more in flight at the end than at the start is no overload. Chance moves the numbers in flight
-    by about their square root.
+    The backlog is compared with the arrivals: in sessions a waiting turn keeps later turns from coming due,
+    so turns understate how far the server falls behind. One more request in flight at the end than at the
+    start is no overload. Chance moves the numbers in flight by about their square root.
 
     Args:
-        failed: so many of the requests that are left over may be so since they failed, and not since the
-            server falls behind.
+        failed: requests of the backlog that may be there because they failed, not because the server falls
+            behind.
         scatter: ``scatter_of`` the cell: chance also moves how many come due, by about the square root of
             this times their number.
     """
@@ -380,25 +378,23 @@ def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) ->
 
 
 def saturated(cell: LoadCell) -> bool:
-    """Whether the server did not keep up with the cell's rate, as far as the cell tells."""
+    """Return whether the server did not keep up with the cell's rate, as far as the cell tells."""
     demand = cell.demand
     falls = demand is not None and not demand.fills_s and falls_short(demand, scatter=scatter_of(cell.spec))
     return "overloaded" in cell.flags or bool(falls and falls[0])
 
 
 def served_text(demand: Demand, rate_per_s: float) -> str:
-    """By what came due in the window, which chance or sessions make another number than the rate."""
+    """Describe what was served of what came due in the window, which may differ from the rate."""
     return label("load", f"served_{demand.unit}").format(demand, rate_per_s)
 
 
 def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
-    """What is served by an open loop's server that does not keep up with it, so that its queue grows as long
-    as the cell lasts.
+    """Describe what an open loop's server serves that does not keep up, so that its queue grows.
 
-    None where it keeps up or may do so, and where the cell does not tell: answers are long, or a ramp or
-    sessions that go on ask for more as it goes on, so that the number in flight grows without a queue. A
-    request that failed in the window, or was dropped, waits in no queue; one that failed after the window's
-    end did.
+    None if it keeps up or may do so, and if the cell cannot tell: with long answers, a ramp or sessions the
+    number in flight grows without a queue. A request that failed in the window or was dropped waits in no
+    queue; one that failed after the window's end did.
     """
     rises = spec.ramp_from_per_s is not None or spec.sessions is not None
     if demand is None or not spec.rate_per_s or demand.fills_s or rises:
@@ -409,22 +405,21 @@ def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
     return served_text(demand, spec.rate_per_s) if falls else None
 
 
-# --- In words
+# --- Texts
 
 
 def format_labels(*rows: tuple[Any, ...]) -> dict[str, str]:
-    """Return the codes that hold and their words: each row is whether it does, the code, and what its words
-    name."""
+    """Return code -> text of the rows (applies, code, values of the text) that apply."""
     return {code: label("load", code).format(*named) for holds, code, *named in rows if holds}
 
 
 def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
-    """Why the numbers are the client's or nobody's."""
+    """Return why the numbers are invalid, or the client's rather than the server's."""
     session, requests = outcome.session, outcome.requests
     some_ok = any(r.status == "ok" for r in requests)
     words = format_labels(
         (session.aborted, "aborted", session.aborted),
-        # A server that does not keep up is what was measured, and has its flag.
+        # A server that does not keep up is the measured result, and has its own flag.
         (session.given_up and not outcome.window.overloaded, "given_up", session.given_up),
         (not some_ok, "none_ok", first_failure(requests) or "-"),
         (some_ok and not in_window(requests, outcome.window), "none_counted", len(requests), spec.warmup_s),
@@ -433,7 +428,7 @@ def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
 
 
 def first_failure(requests: Sequence[RequestRecord]) -> str | None:
-    """As a status and the text of its error; of what the client itself dropped none."""
+    """Return status and error text of the first failure; drops by the client do not count."""
     failed = next((r for r in requests if r.status not in ("ok", "dropped")), None)
     return None if failed is None else f"{failed.status} ({printable(failed.error or '', MOST_CHARS)})"
 
@@ -447,23 +442,22 @@ def remarks_of(
     hits: Mapping[str, float | None] | None = None,
     hit: bool | None = False,
 ) -> dict[str, str]:
-    """Return codes and their words for table and page; those of ``FLAGS`` are flags of the cell.
+    """Return remark codes and texts for table and page; those in ``FLAGS`` are flags of the cell.
 
     Args:
-        hit: whether the server's prefix cache had some of the prompts, and should not have had; None where
-            nobody knows.
+        hit: whether the server's prefix cache unexpectedly held some prompts; None if unknown.
     """
     requests, health, session = outcome.requests, outcome.health, outcome.session
     n, dropped = len(requests), sum(r.status == "dropped" for r in requests)
     overloaded, failure = outcome.window.overloaded, first_failure(requests)
-    # An overloaded cell has its flag, and no percentile.
+    # An overloaded cell has its own flag, and no percentile.
     served = None if overloaded else unserved(spec, demand)
     late = [
         f"{value:.1%} of {name.replace('_', ' ').upper().replace('P', 'p')}"
         for name, value in (health.send_to_schedule_difference or {}).items()
         if value is not None and abs(value) > (LIMIT_P50 if name.endswith("p50") else LIMIT_P99)
     ]
-    # All of an offline batch is due at T0, and no client sends it at once.
+    # All requests of an offline batch are due at T0, and no client sends them at once.
     is_late = health.client_limited and spec.arrival != "offline"
     return format_labels(
         (overloaded and session.given_up, "given_up", session.given_up),

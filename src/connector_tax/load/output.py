@@ -1,5 +1,6 @@
-"""Results of a load run: text of a cell, a table of all, ``summary.csv``, and one self-contained HTML page
-with numbers, intervals and the latency of every request over time."""
+"""Formats the results of a load run: text of a cell, a table of all cells, ``summary.csv``, and one
+self-contained HTML page with numbers, intervals and the latency of every request over time.
+"""
 
 import csv
 import io
@@ -26,12 +27,12 @@ HERE = Path(__file__).parent
 NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E"}
 UNKNOWN = "-"
 RED = "#A02020"
-# More points than this are drawn as many, evenly chosen; the page says so.
+# Above this many points a picture draws an even selection; the page says so.
 MOST_POINTS = 4000
 
 
 def level_text(level: Level, scale: float = 1.0) -> str:
-    """``112 [110, 115]``; an end that is not known is a dash, a number without an interval stands alone."""
+    """Format ``112 [110, 115]``; an unknown bound is a dash, a number without an interval stands alone."""
     values = [level.point, level.low, level.high]
     texts = iter(digits_apart([v * scale for v in values if v is not None]))
     point, low, high = (UNKNOWN if v is None else next(texts) for v in values)
@@ -39,7 +40,7 @@ def level_text(level: Level, scale: float = 1.0) -> str:
 
 
 def view(cell: LoadCell) -> dict[str, Any]:
-    """Return a cell as the templates of text and page ask for it."""
+    """Return a cell in the form that the text and page templates need."""
     missing: dict[str, dict[str, None]] = {}
     opened = set()
     for name, levels in cell.latencies.items():
@@ -49,7 +50,7 @@ def view(cell: LoadCell) -> dict[str, Any]:
             elif None in (level.low, level.high) and level.reason:
                 opened.add(level.reason)
     ramp, demand, rate = cell.spec.ramp_from_per_s, cell.demand, cell.rate_per_s
-    # On a ramp its schedule asked for another rate in the window: the last one comes at its end.
+    # On a ramp the window's scheduled rate differs; the final rate is reached only at the window's end.
     ramped = ramp is not None and demand is not None and demand.over_s > 0
     seconds = cell.throughput.over_s
     return {
@@ -71,12 +72,12 @@ def view(cell: LoadCell) -> dict[str, Any]:
 
 
 def cell_text(cell: LoadCell) -> str:
-    """What a person wants to know of one cell; latencies with 95 % intervals."""
+    """Return a cell's results as text, latencies with 95 % intervals."""
     return template(HERE / "cell.txt.j2").render(view(cell)).strip("\n")
 
 
 def summary_rows(cells: Sequence[LoadCell]) -> list[list[str]]:
-    """A header and one row per cell."""
+    """Return a header and one row per cell."""
     shown = [(name, q) for name in ("ttft_ms", "tpot_ms", "e2e_ms") for q in ("p50", "p90")]
     good = ["good req/s"] * any(cell.goodput is not None for cell in cells)
     rows = [["cell", "n", "ok", "req/s", "tokens/s", *(f"{NAMES[name]} {q}, ms" for name, q in shown), *good]]
@@ -101,8 +102,7 @@ def _point(cell: LoadCell, name: str, q: str) -> float | None:
 
 
 def csv_of(cells: list[LoadCell]) -> str:
-    """One row per cell and number: ``cell_id,rate_per_s,quantity,percentile,value,low,high,n``; units are in
-    the quantity's name."""
+    """Return CSV with one row per cell and number; the unit is part of the quantity's name."""
     buffer = io.StringIO()
     rows = csv.writer(buffer, lineterminator="\n")
     rows.writerow(("cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n"))
@@ -126,7 +126,7 @@ def csv_of(cells: list[LoadCell]) -> str:
 
 
 def found_lines(found: Found) -> list[str]:
-    """What a search came to."""
+    """Return the result of a rate search as lines."""
     known, fails = found.highest_per_s is not None, found.fails_per_s is not None
     capped, unsure = (
         ", ".join(f"{j.rate_per_s:g}" for j in found.judged if not j.sure and bool(j.capped) is is_capped)
@@ -148,9 +148,10 @@ def found_lines(found: Found) -> list[str]:
 
 
 def page(summary: Summary, load: Load | None, pictures: Sequence[str]) -> str:
-    """
+    """Return the HTML page.
+
     Args:
-        load: what was asked for; None says nothing of it.
+        load: the request; None omits it.
         pictures: data URLs, one per cell.
     """
     found, cells = summary.search, summary.cells
@@ -167,7 +168,7 @@ def page(summary: Summary, load: Load | None, pictures: Sequence[str]) -> str:
 
 
 def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
-    """Latencies over time, as the data URL of a PNG."""
+    """Plot latencies over time; return the data URL of a PNG."""
     chosen = in_window(requests, cell.window)
     shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1]
     at_s = np.array([(r.t_sched_ns - cell.window.window_start_ns) / 1e9 for r in shown])
@@ -175,7 +176,7 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
         figure = new_figure(9.0, 3.0)
         axes = figure.subplots()
         for name, colour in (("e2e", "#D55E00"), ("ttft", "#0072B2")):
-            # Of one that has no such latency nothing is drawn.
+            # A latency that no request has is not drawn.
             values = np.array([getattr(r, f"{name}_ns") for r in shown], dtype=np.float64) / 1e6
             if np.isfinite(values).any():
                 axes.plot(at_s, values, ".", markersize=2.5, color=colour, label=name.upper())
@@ -192,8 +193,11 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
 
 
 def rate_curves(cells: Sequence[LoadCell]) -> dict[str, str]:
-    """Draw p50 and p90 of TTFT and of TPOT against the offered rate, each as the data URL of an SVG; none
-    where there is no second rate, or no number."""
+    """Plot p50 and p90 of TTFT and TPOT against the offered rate, each as the data URL of an SVG.
+
+    Returns:
+        Metric -> URL, without those that have fewer than two rates or no number.
+    """
     loads: dict[str, dict[float, LoadCell]] = {}
     full: dict[float, bool] = {}
     for rate, cell in sorted(
@@ -224,7 +228,7 @@ def _rate_curve(metric: str, full: dict[float, bool], loads: dict[str, dict[floa
         for rate, is_full in full.items():
             if is_full:
                 axes.axvline(rate, color=RED, linestyle=":", label="saturated")
-            # A closer one would be written over the last.
+            # A closer label would overlap the last one.
             ticks += [rate] * (not ticks or rate > 1.3 * ticks[-1])
         rate_axis(axes, ticks)
         plain_log_axis(axes)
@@ -238,5 +242,5 @@ def _rate_curve(metric: str, full: dict[float, bool], loads: dict[str, dict[floa
 def _data_url(figure: Figure, kind: str, metadata: dict[str, str | None]) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind[:3], metadata=metadata)
-    # Markup, since a template cuts long text.
+    # Markup, since a template truncates long text.
     return Markup("data:image/") + f"{kind};base64,{b64encode(buffer.getvalue()).decode()}"

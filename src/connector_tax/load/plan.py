@@ -1,7 +1,7 @@
-"""The parsed command line of ``connector-tax load`` -> what is to be loaded, and the cells that it comes to.
+"""Turns the parsed command line of ``connector-tax load`` into a load and its cells.
 
-What contradicts itself is refused. A *request's* limit (``ttft=500ms``) says whether that request counts as
-good, and makes goodput. A *cell's* limit (``ttft_p90=500ms``) says whether a server holds a rate.
+Contradictory options are refused. A *request's* limit (``ttft=500ms``) decides whether that request is good,
+and defines goodput. A *cell's* limit (``ttft_p90=500ms``) decides whether the server holds a rate.
 """
 
 import argparse
@@ -37,27 +37,26 @@ Number = TypeVar("Number", int, float)
 _RATES = LEAST_RATE_PER_S, MOST_RATE_PER_S
 _LIST = "numbers separated by commas, such as "
 NONCE_BITS = 32
-# By so many are the workers of a sweep chosen whose rates are not known yet.
+# Sizes the workers of a sweep, whose rates are not known yet.
 RATE_OF_A_SWEEP_PER_S = 100.0
-# Of seven digits, as the renderer writes them.
+# At most seven digits, as the renderer writes them.
 MOST_TOKEN_ID = 10_000_000
-# A worker takes some 65,000 tokens a second on a slow core, each a read of its own. With more than a third of
-# that its own work would begin to show in what it stamps.
+# A worker takes some 65,000 tokens a second on a slow core, one read each. Above a third of that its own work
+# would begin to show in its time stamps.
 TOKENS_PER_WORKER_PER_S = 20_000.0
 IN_FLIGHT_PER_WORKER = 2_000
-# Of a closed loop the rate is the server's; engines make some 20 to 100 tokens a second and request.
+# In a closed loop the server sets the rate; engines generate some 20 to 100 tokens a second per request.
 TOKENS_PER_REQUEST_PER_S = 50.0
 MOST_WORKERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Look for the highest rate between two that holds the limits.
+    """A search between two rates for the highest that meets the limits.
 
     Attributes:
-        low_per_s: 0: it is chosen by what the server does in a short closed loop, and so are the times that
-            are None.
-        precision: a share of the rate.
+        low_per_s: 0: a short closed loop chooses it, and the times that are None.
+        precision: relative, of the rate.
     """
 
     low_per_s: float
@@ -68,7 +67,7 @@ class Sweep:
 
 
 class CellLimit(msgspec.Struct, frozen=True):
-    """A cell holds it if percentile ``q`` of its latencies is at most this."""
+    """A cell meets it if percentile ``q`` of its latencies is at most ``limit_ms``."""
 
     metric: str
     q: float
@@ -80,14 +79,14 @@ class CellLimit(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Everything that the command line says.
+    """Everything that the command line asks for.
 
     Attributes:
-        target: without a model where the server is to name its own.
-        spec: of every cell, but for its rate and what is sent.
-        rates_per_s: of open loops, of a search its highest; empty for others.
-        shapes: empty where a file has lengths of its own; 0 tokens where a length is drawn.
-        workers: None chooses them.
+        target: without a model if the server is to name its own.
+        spec: common to all cells, without rate and content.
+        rates_per_s: of open loops; a search's highest; empty for others.
+        shapes: empty if a file gives lengths; 0 tokens if a length is drawn.
+        workers: None: chosen automatically.
     """
 
     target: Target
@@ -111,7 +110,7 @@ class Load:
 
 # --- The command line
 
-# Members of the body that the client has to know of; each has an option of its own.
+# Members of the body that the client sets itself; each has its own option.
 OWN_MEMBERS = {
     "model": "--model",
     "prompt": "--prompts",
@@ -121,11 +120,11 @@ OWN_MEMBERS = {
     "max_tokens": "--output-length",
     "n": "nothing: one answer per request is measured",
 }
-# No load is given.
+# Stands for no load option.
 ALONE = "a sweep (no --rates)"
 _CLOSED = ("max_throughput", "offline", "concurrency")
 _LOADS = (*_CLOSED, "rates", "interval", "trace", "find_rate")
-# Options that say nothing without one of others.
+# Options that need one of others.
 _NEEDS = (
     ("--gamma-shape", "--arrival gamma"),
     ("--arrival gamma", "--gamma-shape"),
@@ -142,7 +141,7 @@ _NEEDS = (
     ("--chars-per-token", "--prompts"),
     ("--keep-failed-sessions", "--sessions"),
 )
-# Options that leave nothing to say to others, and why.
+# Options that exclude others, and why.
 _CLASHES = (
     (f"--find-rate, {ALONE}", "--num-prompts", "a fixed number of requests has no rate to hold"),
     (f"--find-rate, {ALONE}", "--shapes", "it looks for the rate of one shape, given as --shape"),
@@ -177,10 +176,10 @@ _CLASHES = (
 
 
 def load_of(args: argparse.Namespace) -> Load:
-    """Return what the command line asks for.
+    """Return the load that the command line asks for.
 
     Raises:
-        ConfigError: arguments that contradict one another, or a value that is none.
+        ConfigError: arguments contradict each other, or a value is invalid.
     """
     if args.base_url is None:
         raise ConfigError(
@@ -244,7 +243,7 @@ def load_of(args: argparse.Namespace) -> Load:
         concurrency=args.concurrency,
         ramp_up_s=args.ramp_up,
         keep_failed_sessions=args.keep_failed_sessions or None,
-        # The server may still have in its prefix cache what an earlier run with this seed sent.
+        # The server's prefix cache may still hold what an earlier run with this seed sent.
         nonce=_given_or(args.nonce, secrets.randbits(NONCE_BITS)),
         num_requests=args.num_prompts,
         ramp_from_per_s=args.ramp_from,
@@ -296,7 +295,7 @@ def _rates(args: argparse.Namespace) -> tuple[float, ...]:
     if args.rates is None:
         return ()
     rates = _numbers("--rates", args.rates, f"{_LIST}0.5,1,2", float, *_RATES)
-    # Rates that read alike would share a cell's name and its file.
+    # Rates that print alike would share a cell's name and file.
     if len({f"{rate:g}" for rate in rates}) < len(rates):
         raise ConfigError(f"--rates {args.rates}: one of them stands there twice.")
     return rates
@@ -307,7 +306,7 @@ def _shapes(args: argparse.Namespace) -> tuple[Shape, ...]:
         return ()
     given = _given_or(args.shape, SHAPE)
     wanted = "INPUTxOUTPUT in tokens, such as 4096x256"
-    # What is drawn takes the place of what a shape says.
+    # A drawn length replaces the shape's.
     said = [int(text is None) for text in (args.input_length, args.output_length)]
     shapes = []
     for part in given.split(",") if "x" in given else [given.replace(",", "x")]:
@@ -329,7 +328,7 @@ def _numbers(
     by: str = ",",
     n: int | None = None,
 ) -> tuple[Number, ...]:
-    """Return the numbers of a text, ``n`` of them where that is given."""
+    """Parse the numbers of a text, exactly ``n`` if given."""
     try:
         found = tuple(kind(part) for part in text.split(by))
     except ValueError:
@@ -350,8 +349,8 @@ def _range(
 
 def _body(args: argparse.Namespace) -> Foreign:
     try:
-        # What is sent is JSON again: no infinity (1e999), no half of a surrogate pair, no nesting without
-        # end.
+        # The value is sent as JSON again, so infinity (1e999), lone surrogates and endless nesting are
+        # refused.
         extra = {} if args.extra_body is None else parse_json(args.extra_body.encode())
     except ValueError as error:
         raise ConfigError(
@@ -372,7 +371,7 @@ def _given_or(given: Any, otherwise: Any) -> Any:
 # --- Limits
 
 _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-# Neither a percentile nor a time is 0.
+# Percentiles and times are above 0.
 _ABOVE_0 = r"(?=[0.]*[1-9])"
 _TIME = rf"={_ABOVE_0}(?P<time>[0-9]{{1,12}}(\.[0-9]{{1,12}})?)(?P<unit>us|ms|s)"
 _OF_A_REQUEST = r"(?P<metric>ttft|tpot|e2e)" + _TIME
@@ -380,15 +379,15 @@ _OF_A_CELL = rf"(?P<metric>ttft|tpot|itl|e2e)_p(?P<q>{_ABOVE_0}[0-9]{{1,2}}(\.[0
 
 
 def percentile_name(q: float) -> str:
-    """``p99.99999``: the shortest digits that say which one it is, never another one."""
+    """Format ``p99.99999`` with the fewest digits that identify the percentile."""
     return f"p{np.format_float_positional(q, trim='-')}"
 
 
 def parse_goodput(text: str | None) -> tuple[RequestLimit, ...]:
-    """Read ``"ttft=500ms,tpot=50ms"``.
+    """Parse ``"ttft=500ms,tpot=50ms"``.
 
     Raises:
-        ConfigError: no such limits.
+        ConfigError: not such limits.
     """
     wanted = "ttft, tpot or e2e with a time and its unit, each once: ttft=500ms,tpot=50ms"
     found = _limits("--goodput", text, _OF_A_REQUEST, wanted)
@@ -396,10 +395,10 @@ def parse_goodput(text: str | None) -> tuple[RequestLimit, ...]:
 
 
 def parse_slo(text: str | None) -> tuple[CellLimit, ...]:
-    """Read ``"ttft_p90=500ms,tpot_p90=50ms"``.
+    """Parse ``"ttft_p90=500ms,tpot_p90=50ms"``.
 
     Raises:
-        ConfigError: no such limits.
+        ConfigError: not such limits.
     """
     wanted = (
         "percentiles of ttft, tpot, itl or e2e with a time and its unit, each once:"
@@ -423,11 +422,11 @@ def _limits(option: str, text: str | None, pattern: str, wanted: str) -> list[tu
 
 
 class Content(NamedTuple):
-    """A cell, or what all cells of one content have in common.
+    """A cell, or what all cells with the same content share.
 
     Attributes:
-        output_tokens: of the answers to one arrival, about: of a session all of its turns.
-        trace_per_s: arrivals per second of a trace, which has no other rate.
+        output_tokens: approximate, per arrival: for a session the sum of its turns.
+        trace_per_s: a trace's arrivals per second; it has no other rate.
     """
 
     spec: CellSpec
@@ -436,10 +435,10 @@ class Content(NamedTuple):
 
 
 def contents_of(load: Load) -> tuple[Content, ...]:
-    """Return one for each shape; foreign files are written into ``load.out`` in the project's own form.
+    """Return one content per shape; foreign files are converted to the project's form in ``load.out``.
 
     Raises:
-        ConfigError: a file that cannot be read, or lengths that are none.
+        ConfigError: a file cannot be read, or lengths are invalid.
     """
     spec = load.spec
     output = None if spec.output_lengths is None else parse_lengths(spec.output_lengths)
@@ -477,7 +476,7 @@ def _sessions(load: Load, path: Path) -> Content:
     tokens = sum(turn.output_tokens for session in sessions for turn in session.turns) / len(sessions)
     last_s = sessions[-1].arrival_s
     if load.trace is not None:
-        # A trace ends by itself, when its last request has ended.
+        # A trace ends with its last request.
         n = min(spec.num_requests or len(sessions), len(sessions))
         spec = replace(spec, num_requests=n, warmup_s=0.0, duration_s=0.0, min_completed=0)
     elif spec.arrival in OPEN_LOOP and last_s is not None:
@@ -489,7 +488,7 @@ def _sessions(load: Load, path: Path) -> Content:
 
 
 def cell_of(content: Content, rate_per_s: float, form: RequestForm) -> Content:
-    """Return one cell, but for its workers."""
+    """Return one cell, without its workers."""
     spec = content.spec
     seed = derive_seed(spec.seed, "cell", f"{rate_per_s:g}", str(spec.shape))
     form_or_none = None if form == RequestForm() else form
@@ -497,22 +496,22 @@ def cell_of(content: Content, rate_per_s: float, form: RequestForm) -> Content:
 
 
 def cells_of(load: Load, contents: tuple[Content, ...], form: RequestForm) -> list[Content]:
-    """Return every rate at every shape; one cell where there is no rate."""
+    """Return every content at every rate; one cell per content if there is no rate."""
     return [cell_of(*each, form) for each in product(contents, load.rates_per_s or (0.0,))]
 
 
 def workers_for(cells: list[Content], cores: tuple[Core, ...], *, asked: int | None, here: bool) -> int:
-    """Return how many processes the heaviest cell wants, of those that the cores allow.
+    """Return how many worker processes the heaviest cell needs, as far as the cores allow.
 
     Args:
-        asked: so many of them; None chooses.
-        here: the server runs on this host, and is left half of its cores.
+        asked: this many; None chooses.
+        here: the server runs on this host, and keeps half of its cores.
 
     Raises:
-        ConfigError: so many as are asked for cannot share a closed loop.
+        ConfigError: a closed loop cannot be divided among the workers asked for.
     """
     spec = cells[0].spec
-    # Of a closed loop of a fixed number each worker keeps its share in flight; 0 can be shared by any number.
+    # In a closed loop of a fixed number each worker keeps its share in flight; 0 divides among any number.
     fixed = spec.num_requests is not None and spec.arrival in ("concurrency", "max_throughput")
     slots = (spec.concurrency or spec.inflight_cap) if fixed else 0
     if asked is not None:

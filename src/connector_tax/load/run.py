@@ -1,5 +1,4 @@
-"""Loads a server as asked, cell by cell, and writes what came of it: records, ``summary.json``,
-``summary.csv``, ``load.html``."""
+"""Loads a server cell by cell and writes records, ``summary.json``, ``summary.csv`` and ``load.html``."""
 
 import ipaddress
 import socket
@@ -40,14 +39,16 @@ from connector_tax.run.loadgen.messages import Ended, Observe
 from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
 
-# A short closed loop by which a sweep chooses its rates and times.
+# The short closed loop from which a sweep chooses its rates and times.
 PROBE_IN_FLIGHT, PROBE_S, PROBE_AT_MOST_S = 16, 5.0, 60.0
 LIVE_EVERY_NS = 500_000_000
 
 
 class LiveLine:
-    """One line on a terminal that says how a cell is going, over and over; nothing where standard error is no
-    terminal. The coordinator tells it of every request that ended."""
+    """A status line for the running cell, rewritten in place; silent unless standard error is a terminal.
+
+    The coordinator reports every request that ended.
+    """
 
     def __init__(self, cell_id: str) -> None:
         self._cell_id = cell_id
@@ -58,7 +59,7 @@ class LiveLine:
         self._statuses[request.status] += 1
 
     def tick(self, sent: int) -> None:
-        """Write twice a second; asked a few times a second while the cell runs.
+        """Write at most twice a second; called a few times a second while the cell runs.
 
         Args:
             sent: requests taken from the schedule so far.
@@ -81,7 +82,7 @@ class LiveLine:
 
 @dataclass(slots=True)
 class _Run:
-    """A run under way."""
+    """A run in progress."""
 
     load: Load
     target: Target
@@ -95,7 +96,7 @@ class _Run:
     unwritten: bool = False
 
     def measure(self, spec: CellSpec) -> LoadCell:
-        """Measure one cell, say and write it."""
+        """Measure one cell, print and write it."""
         load = self.load
         try:
             with self.interrupt.measuring():
@@ -115,7 +116,7 @@ class _Run:
                 try:
                     print(output.cell_text(cell), flush=True)
                 finally:
-                    # Also where nobody reads any more.
+                    # Also if standard output is closed.
                     self._write(spec, cell, outcome.requests)
         except KeyboardInterrupt:
             shown = spec.cell_id in [cell.cell_id for cell in self.cells]
@@ -126,8 +127,7 @@ class _Run:
         return cell
 
     def _write(self, spec: CellSpec, cell: LoadCell, requests: list[RequestRecord]) -> None:
-        """A disk that is full takes files, but neither numbers, which are printed, nor the rates that are
-        still to come."""
+        """Write a cell's files; a full disk stops neither printing nor the remaining rates."""
         self.pictures.append(output.picture(cell, requests))
         with self._writing(f"requests of {spec.cell_id}"):
             write_lines(self.load.out / f"requests_{spec.cell_id}.jsonl", (r.to_line() for r in requests))
@@ -164,24 +164,24 @@ class _Run:
             write_text(load.out / "load.html", output.page(summary, load, self.pictures))
 
     def say_search(self) -> None:
-        """Print what a search came to."""
+        """Print the result of a search."""
         if self.search is not None:
             print("", *output.found_lines(self.search), sep="\n", flush=True)
 
 
 def run(load: Load) -> int:
-    """Measure everything that is asked for.
+    """Measure everything that was asked for.
 
     Returns:
-        The exit code: 1 where a cell is not to be believed, 2 where a file could not be written.
+        The exit code: 1 if a cell is not to be believed, 2 if a file could not be written.
 
     Raises:
-        ConfigError: the server, a file or a setting is not as said.
+        ConfigError: the server, a file or a setting is not as given.
         KeyboardInterrupt: Ctrl-C or SIGTERM; what was measured until then is written.
     """
     refuse_results(load.out)
     target = reach(load.target)
-    # Better known before an hour of load than after it.
+    # Fails now rather than after an hour of load.
     probe = load.out / ".writable"
     write_text(probe, "")
     probe.unlink()
@@ -267,7 +267,7 @@ def _search(running: _Run, sweep: Sweep, content: Content, form: RequestForm) ->
     try:
         running.search = find_rate(sweep, judge, unit)
     except KeyboardInterrupt:
-        # What is known by now is an answer as well.
+        # The results so far are an answer as well.
         running.search = found_of(judged, "interrupted", unit)
         running.say_search()
         raise
@@ -276,9 +276,10 @@ def _search(running: _Run, sweep: Sweep, content: Content, form: RequestForm) ->
 
 
 def refuse_results(out: Path) -> None:
-    """
+    """Refuse a folder that holds results, since nothing replaces them.
+
     Raises:
-        ConfigError: results lie there, which nothing replaces: they would be lost, or mixed with others.
+        ConfigError: results are there.
     """
     patterns = ("summary.json", "summary.csv", "load.html", "requests_*.jsonl", "events_*.jsonl")
     if found := [path.name for pattern in patterns for path in sorted(out.glob(pattern))]:
@@ -290,7 +291,7 @@ def refuse_results(out: Path) -> None:
 
 
 def is_here(target: Target) -> bool:
-    """Whether the server's address is a loopback one; of a name that is not known, no."""
+    """Return whether the server's address is loopback; False for an unknown name."""
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except OSError:

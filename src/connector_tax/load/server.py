@@ -1,5 +1,6 @@
-"""What a server is asked beside its load: whether it is there, what it serves, how many tokens it makes of
-words, what its cache held; and a server of its own for ``--demo``."""
+"""Questions to a server besides its load: whether it answers, what it serves, tokens per word, cache
+counters; and the embedded server of ``--demo``.
+"""
 
 import argparse
 import os
@@ -28,24 +29,24 @@ from connector_tax.run.sampler.sampler import scrape
 from connector_tax.run.workload.prompts import words
 
 ASK_WITHIN_S = 30.0
-# For all of /metrics, however it trickles in.
+# For all of /metrics, however slowly it arrives.
 METRICS_WITHIN_S = 3.0
-# Of what the server says in place of metrics.
+# Longest excerpt of the server's answer in place of metrics.
 MOST_CHARS = 300
-# Secrets of the environment are known by their names, and workers inherit it: what goes out in headers is put
-# there under names that tell of a secret.
+# Secrets in the environment are recognised by their names, and workers inherit it: header values are put
+# there under names that mark secrets.
 KNOWN_AS = "CONNECTOR_TAX_LOAD_{}_API_KEY"
-# Words of the two prompts whose lengths are compared.
+# Words of the two prompts whose token counts are compared.
 FEW, MANY = 50, 450
-# Of --demo: a sweep of it takes a minute and a half.
+# For --demo: a sweep takes a minute and a half.
 DEMO_SHAPE = "512,64"
 
 
 def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, str], ...]:
-    """Return headers as ``NAME:VALUE``, and the server's key where none of them carries one.
+    """Parse headers ``NAME:VALUE``, and add the server's key unless one carries authorization.
 
     Raises:
-        ConfigError: no colon, or a variable that is not set.
+        ConfigError: no colon, or the variable is not set.
     """
     parts = (text.partition(":") for text in given)
     headers = [(name.strip(), value.strip()) for name, colon, value in parts if colon]
@@ -59,7 +60,7 @@ def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, st
         )
     if key and not any(name.lower() == "authorization" for name, _ in headers):
         headers.append(("Authorization", f"Bearer {key}"))
-    # A server may repeat any header in an error; records are to hold none of them.
+    # A server may repeat any header in an error; records must not contain them.
     for k, (name, value) in enumerate(headers):
         bare = value.partition(" ")[2] if name.lower() == "authorization" else ""
         os.environ[KNOWN_AS.format(k)] = bare or value
@@ -67,12 +68,12 @@ def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, st
 
 
 def reach(target: Target) -> Target:
-    """Return the server that is meant, asked for its models, with the one that is loaded.
+    """Return the target with the model to load, after asking the server for its models.
 
     Raises:
-        ConfigError: no server answers there, it does not serve the model, or it refuses the key.
+        ConfigError: no server answers, it does not serve the model, or it refuses the key.
     """
-    # A gateway may list a model once for each engine behind it.
+    # A gateway may list a model once per engine behind it.
     served = list(dict.fromkeys(_models(target)))
     if target.model in served:
         return target
@@ -83,11 +84,10 @@ def reach(target: Target) -> Target:
 
 
 def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
-    """``form`` with how many tokens this server makes of a word: two prompts of random words are sent, and
-    their usage is read.
+    """Return ``form`` with this server's tokens per word, measured by the usage of two random prompts.
 
     Raises:
-        ConfigError: the server does not say how long prompts are.
+        ConfigError: the server does not report prompt lengths.
     """
     few, many = (_prompt_tokens(target, form, seed, n) for n in (FEW, MANY))
     per_word = (many - few) / (MANY - FEW)
@@ -123,9 +123,9 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
         ) from error
 
 
-# Texts by which OpenSSL and httpx tell why TLS fails, in this order, and what is to be done. Python's servers
-# refuse a certificate by closing, without the alert that TLS has for it. No authority helps where the name is
-# another one, or the time is over.
+# Texts of OpenSSL and httpx on why TLS fails, in order of precedence, and the remedy. Python's servers refuse
+# a certificate by closing the connection, without the TLS alert. Another authority does not help if the name
+# differs or the certificate has expired.
 _NOT_TRUSTED = "its certificate is not trusted"
 _FAILURES = (
     (
@@ -192,13 +192,12 @@ def _models(target: Target) -> list[str]:
 
 
 def failure_of(error: str) -> tuple[str, str]:
-    """Return what an error of a connection says, and what is to be done."""
+    """Return what a connection error means, and the remedy."""
     return next((what, remedy) for text, what, remedy in _FAILURES if re.search(text, error))
 
 
 def client_of(target: Target) -> direct.Client:
-    """Asks as requests do: with the headers of ``target``, and of a server with the certificate that it
-    wants.
+    """Return a client with the headers and certificates of ``target``.
 
     Raises:
         ConfigError: a file of certificates holds none.
@@ -207,10 +206,9 @@ def client_of(target: Target) -> direct.Client:
 
 
 class CacheCounters:
-    """What ``/metrics`` says of the prefix cache before and after a cell; a server that did not answer in
-    time is not asked again.
+    """Prefix-cache counters of ``/metrics`` around a cell; a server that timed out is not asked again.
 
-    Where it says nothing, one line says why.
+    Missing counters are reported once.
     """
 
     def __init__(self, target: Target, *, within_s: float = METRICS_WITHIN_S) -> None:
@@ -220,7 +218,7 @@ class CacheCounters:
         self._said = ""
 
     def now(self) -> Counters:
-        """Empty where the server tells nothing, or not in time."""
+        """Return the counters; empty if the server has none, or did not answer in time."""
         if self._silent:
             return {}
         found: Counters = {}
@@ -231,7 +229,7 @@ class CacheCounters:
         except OSError as error:
             why = printable(str(error), MOST_CHARS)
             self._silent = isinstance(error.__cause__, httpx.TimeoutException)
-        # Once, and not before and after each cell.
+        # Report once, not before and after each cell.
         if HITS not in found and why != self._said:
             self._said = why
             print(f"{why}. Hits of a prefix cache are not known.", file=sys.stderr)
@@ -240,7 +238,7 @@ class CacheCounters:
 
 @contextmanager
 def embedded_engine(args: argparse.Namespace) -> Iterator[None]:
-    """Serve the demo's engine, which ``args`` then name as the server; it is ended afterwards.
+    """Serve the demo's engine, set it as the server in ``args``, and stop it afterwards.
 
     Raises:
         ConfigError: ``args`` name another server.

@@ -1,23 +1,24 @@
-"""Files of other tools -> files that workers read: prompts (``run.workload.prompts``) and traces, which
-become session files.
+"""Converts files of other tools to files that workers read.
 
-Prompts. What a file is, is told by its content; one whose name ends in ``.gz`` is unpacked. Plain text has no
-name of a table or of JSON.
+Prompts become files of ``run.workload.prompts``, traces become session files.
+
+Prompts. The content decides the format; a file whose name ends in ``.gz`` is unpacked. Plain text may not be
+named like a table or JSON.
 Source: vLLM 0.32.0, vllm/benchmarks/datasets.
 
 =================================================  ===========================================================
-``[{"conversations": [{"from": "human", ...`` ...  ShareGPT: what a human says first, and its answer's length
-``{"conversations": [...]}``                       the same, one a line
+``[{"conversations": [{"from": "human", ...`` ...  ShareGPT: the first human turn, and its answer's length
+``{"conversations": [...]}``                       the same, one per line
 ``{"prompt": ..., "output_tokens": 64}``           ours, and the custom data set of ``vllm bench serve``
 ``{"prompt": ...}``, ``"text"``, ``"messages"``    JSONL without lengths, also in ``"body"`` (OpenAI batches)
-anything else                                      plain text, one prompt a line
+anything else                                      plain text, one prompt per line
 =================================================  ===========================================================
 
-Traces, of which each request is a session of one turn. Mooncake's (JSONL: timestamp in ms, input_length,
-output_length, hash_ids of blocks of 512 tokens) and Azure's of 2023 and 2024 (CSV:
+Traces. Each request becomes a session of one turn. Known are Mooncake's (JSONL: timestamp in ms,
+input_length, output_length, hash_ids of blocks of 512 tokens) and Azure's of 2023 and 2024 (CSV:
 TIMESTAMP,ContextTokens,GeneratedTokens). Sources: kvcache-ai/Mooncake, FAST25-release/traces;
-Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and 2024.md. A session file whose sessions have
-times is a trace as well.
+Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and 2024.md. A session file with arrival times is a
+trace as well.
 """
 
 import csv
@@ -48,7 +49,7 @@ JSON_LINES = re.compile(rb"\s*\{")
 
 
 def json_of(line: bytes) -> Foreign:
-    """Return the JSON object of a line."""
+    """Parse the JSON object of a line."""
     value = parse_json(line)
     if not isinstance(value, dict):
         raise ValueError("no JSON object, as the first line is one")
@@ -57,7 +58,7 @@ def json_of(line: bytes) -> Foreign:
 
 @contextmanager
 def at(source: Path, number: int, line: bytes) -> Iterator[None]:
-    """Say of what is wrong in a line where it is, and what stands there."""
+    """Turn an error in a line into a ConfigError with its place and content."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error) as error:
@@ -69,10 +70,10 @@ def at(source: Path, number: int, line: bytes) -> Iterator[None]:
 
 
 def read(source: Path, into: Path) -> bytes:
-    """Return what a file that a person named holds.
+    """Return the content of a file that a person named.
 
     Raises:
-        ConfigError: it cannot be read, or is what is to be written.
+        ConfigError: it cannot be read, or is the output file.
     """
     try:
         with open_stream(source) as file:
@@ -89,24 +90,24 @@ def read(source: Path, into: Path) -> bytes:
 
 
 def lines_of(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, content) of each line that is not empty."""
+    """Yield (number from 1, content) of each non-empty line."""
     yield from ((n, line) for n, line in enumerate(content.split(b"\n"), start=1) if line.strip())
 
 
 # --- Prompts
 
 _JSON_LIST = re.compile(rb"\s*\[\s*[{\]]")
-# A tab is text.
+# A tab counts as text.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# A line of such a file is no prompt: the first one of a table has the names of its columns.
+# Lines of such files are no prompts: a table begins with the names of its columns.
 _NO_TEXT = frozenset({".csv", ".tsv", ".json", ".jsonl"})
 _HUMAN = frozenset({"human", "user"})
 _SHARE_GPT_WANTED = (
     'Wanted is ShareGPT, [{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value":'
     ' "..."}]}, ...], or one JSON object per line.'
 )
-# Where it stands, and the line that it becomes, whose output_tokens are None where the file says nothing of
-# its answer. None for a conversation without a question and its answer.
+# The entry's place, and its output line, whose output_tokens are None if the file gives no length. None for a
+# conversation without a question and its answer.
 Asked = tuple[str, Foreign | None]
 
 
@@ -128,22 +129,21 @@ def write_prompts(
     chars_per_token: float = 4.0,
     limit: int | None = None,
 ) -> int:
-    """Write every prompt of ``source`` in its order, as JSONL of our own form.
+    """Write every prompt of ``source`` in order, as JSONL of our own form.
 
     Args:
-        output_lengths: of the answers, in place of what the file says of them; None takes that. The k-th
-            prompt is given the k-th length drawn.
+        output_lengths: of answers, replacing the file's; the k-th prompt gets the k-th draw. None: the
+            file's.
         seed: of the lengths.
-        chars_per_token: of ShareGPT's answers: one of n characters is asked for with ``max(1, round(n /
-            chars_per_token))`` tokens.
-        limit: at most so many, the first ones.
+        chars_per_token: ShareGPT: an answer of n characters becomes ``max(1, round(n / chars_per_token))``
+            tokens.
+        limit: write at most the first this many.
 
     Returns:
         How many were written.
 
     Raises:
-        ConfigError: no such file, nothing in it, a line that is no prompt, or nothing that says how long
-            answers shall be.
+        ConfigError: the file is missing or empty, a line is no prompt, or nothing gives the answers' lengths.
     """
     drawn = None if output_lengths is None else Lengths(output_lengths, seed, "output")
     lines: list[bytes] = []
@@ -202,7 +202,7 @@ def _prompts(source: Path, content: bytes, chars_per_token: float) -> Iterator[A
 
 
 def _first_question(talk: _Talk, chars_per_token: float) -> Foreign | None:
-    """Return None where the first human turn has no answer behind it, or one of them is empty."""
+    """Return the first human turn with its answer's length; None if either is missing or empty."""
     for question, answer in pairwise(talk.conversations or ()):
         if question.speaker not in _HUMAN:
             continue
@@ -240,7 +240,7 @@ def _of_text(line: bytes) -> Foreign:
 # --- Traces
 
 _AZURE_COLUMNS = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
-# What pandas calls a column of row numbers, when it writes one and when it reads one back.
+# Names that pandas gives a column of row numbers, when writing and when reading it back.
 _INDEX = ("", "Unnamed: 0")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_MS = MOST_NS / NS_PER_MS
@@ -250,12 +250,12 @@ _KNOWN_TRACES = (
     f"Azure (CSV with the header {','.join(_AZURE_COLUMNS)})."
 )
 _Seconds = Annotated[float, Meta(ge=0, le=MOST_NS / NS_PER_S)]
-# Nanoseconds on a clock that begins anywhere, and a line of a session file.
+# Nanoseconds on a clock with any origin, and a line of a session file.
 Arrival = tuple[int, Foreign]
 
 
 class _Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request. A session's id, a delay or a text, which are refused, would say more of it than is sent."""
+    """A request. Fields that ask for more than is sent (session id, delay, text) are refused."""
 
     timestamp: Annotated[float, Meta(gt=-_MOST_MS, lt=_MOST_MS)]
     input_length: Tokens
@@ -270,17 +270,16 @@ class _Azure(msgspec.Struct, frozen=True):
 
 
 def write_trace(source: Path, into: Path, *, speed: float) -> int:
-    """Write a trace as a session file: the first request, or session, arrives at 0, the others after it in
-    order of time.
+    """Write a trace as a session file, sorted by time; the first arrival is at 0.
 
     Args:
-        speed: what its times are divided by: 2 is twice as fast.
+        speed: divides the times: 2 is twice as fast.
 
     Returns:
-        How many it has.
+        The number of arrivals.
 
     Raises:
-        ConfigError: no such file, no trace that is known, or a line that is none of its requests.
+        ConfigError: no such file, an unknown trace format, or an invalid line.
     """
     arrivals = sorted(_arrivals(source, read(source, into)), key=itemgetter(0))
     if not arrivals:
@@ -331,12 +330,12 @@ def _of_json(line: bytes) -> Arrival:
             f"hash_ids: {n} of them, where {tokens} tokens make {-(-tokens // BLOCK_TOKENS)} blocks of"
             f" {BLOCK_TOKENS}. Traces with blocks of another size are not provided for"
         )
-    # A session file knows such a line by its hash_ids.
+    # The key hash_ids identifies such lines in a session file.
     return round(request.timestamp * NS_PER_MS), {"hash_ids": (), **value}
 
 
 def _cells(line: bytes) -> list[str]:
-    """Of a line of CSV, quoted or not; none holds a line's end."""
+    """Split a line of CSV, quoted or not; no cell contains a line end."""
     return [cell.strip() for cell in next(csv.reader([line.decode().strip()]), [])]
 
 
@@ -345,7 +344,7 @@ def _azure(names: list[str], line: bytes) -> Arrival:
     if len(cells) != len(names):
         raise ValueError(f"{len(cells)} columns, wanted are {len(names)}")
     row = msgspec.convert(dict(zip(names, cells, strict=True)), _Azure, strict=False)
-    # 2023's times have no zone.
+    # The 2023 times have no zone.
     time = row.TIMESTAMP if row.TIMESTAMP.tzinfo else row.TIMESTAMP.replace(tzinfo=UTC)
     at_ns = (time - _EPOCH) // timedelta(microseconds=1) * 1000
     return at_ns, {"input_length": row.ContextTokens, "output_length": row.GeneratedTokens, "hash_ids": ()}

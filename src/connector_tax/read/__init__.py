@@ -1,2 +1,1 @@
-"""The reading wing: it turns facts into claims. Nothing here imports the running wing; the two meet in
-``results/``."""
+"""Turns recorded facts into claims. Nothing here imports the running side; both meet in ``results/``."""

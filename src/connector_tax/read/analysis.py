@@ -1,4 +1,4 @@
-"""Raw results of a campaign to ``aggregate.json`` and ``aggregate.csv``, on disk."""
+"""Writes ``aggregate.json`` and ``aggregate.csv`` from the raw results of a campaign."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.aggregate import aggregate
 from connector_tax.read.stats.cell_rows import aggregate_csv
 
-# Below this a second process takes longer to begin than the work takes.
+# Below this size a second process takes longer to start than the work takes.
 LARGE_BYTES = 200_000_000
 
 
 def analyse(root: Path, processes: int | None = None) -> Aggregate:
-    """Write both files of the campaign at ``root``, and return what is in them.
+    """Write both files of the campaign at ``root``, and return the aggregate.
 
     Args:
         processes: default: one per core for a large campaign, else one.
@@ -33,22 +33,23 @@ def analyse(root: Path, processes: int | None = None) -> Aggregate:
 
 
 def lost_runs(folder: CampaignFolder, found: Aggregate) -> set[tuple[str, str]]:
-    """Return configuration and phase of the runs that an analysis has cells of and that are gone; that leaves
-    nothing newer."""
+    """Return (configuration, phase) of runs with cells in the analysis whose folders are gone.
+
+    A deleted folder leaves no newer file that would show it.
+    """
     return {(c.config, c.phase) for c in found.cells} - {
         (run.connector_id, run.phase) for run in folder.runs()
     }
 
 
 def counts(found: Aggregate) -> str:
-    """Say how much an analysis found, for a person."""
+    """Return the numbers of cells, taxes and problems as text."""
     return (
         f"aggregate.json: {len(found.cells)} cells, {len(found.taxes)} taxes, {len(found.problems)} problems"
     )
 
 
 def processes_for(root: Path) -> int:
-    """In how many to read the raw results of the campaign at ``root``: one per core for a large one, else
-    one."""
+    """Return how many processes should read the raw results: one per core for a large campaign, else one."""
     large = sum(p.lstat().st_size for p in root.glob("*/phase_*/cells/*/*")) > LARGE_BYTES
     return cores() if large else 1

@@ -1,9 +1,9 @@
-"""A campaign as one archive that a reviewer can check and compute again: packed, verified, reproduced.
+"""Packs a campaign into one archive, verifies it, and reproduces its analysis.
 
-The archive is a tar that xz compresses, the same bytes for the same files; ``tar -xf`` unpacks it, too.
-``manifest-sha256.txt`` has name and SHA-256 of every other file in it, in the form of ``sha256sum -c``. Its
-last line is a comment that holds the checksum of the lines above it, so that a change of the list is told
-apart from one of a file.
+The archive is an xz-compressed tar, identical bytes for identical files; ``tar -xf`` unpacks it, too.
+``manifest-sha256.txt`` has name and SHA-256 of every other file, in the form of ``sha256sum -c``. Its last
+line is a comment with the checksum of the lines above, which distinguishes a changed list from a changed
+file.
 """
 
 import hashlib
@@ -43,10 +43,10 @@ from connector_tax.read.analysis import analyse
 from connector_tax.read.figures.draw_all import draw_figures
 from connector_tax.read.ingest import read_campaign
 
-# Snakemake takes a file of second 0 for one that is not there. Receipts are newer than what was made of them,
-# so that in a checkout the code that is there makes it anew.
+# Snakemake takes a file of second 0 as missing. Receipts are newer than derived files, so Snakemake makes
+# these again with the code of the checkout.
 _TIME_S, _RECEIPT_TIME_S = 315_532_800, 315_619_200  # 1980-01-01 and the day after
-# Of 1 to 9: each of more than 6 takes twice the time and memory for a hundredth of the size.
+# xz preset of 1 to 9: each above 6 doubles time and memory, for a hundredth of the size.
 _PRESET = 6
 _BLOCK = 1 << 20
 
@@ -94,8 +94,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Write the files of ``archive`` beneath ``folder``, which should be a temporary one: they are as the
-    archive has them.
+    """Write the files of ``archive`` below ``folder``, which should be temporary, since they are unverified.
 
     Raises:
         FileNotFoundError: there is no archive.
@@ -115,7 +114,7 @@ def unpack(archive: Path, folder: Path) -> None:
                     tar.extract(member, folder, filter="data")
                 # The last checksum is behind the last file; tar fills its last block with zeros.
                 rest = content.read(_BLOCK)
-            # lzma passes over what is no xz behind the archive, whose last bytes are these.
+            # lzma ignores trailing data that is not xz; these are the last bytes of an xz archive.
             file.seek(-2, os.SEEK_END)
             if len(rest) == _BLOCK or rest.strip(b"\0") or file.read() != b"YZ":
                 raise BadArchive("holds more behind its last file")
@@ -129,13 +128,13 @@ MANIFEST = "manifest-sha256.txt"
 
 
 def manifest_text(sha256: dict[str, str]) -> str:
-    """The list, in order of name."""
+    """Return the manifest, ordered by name."""
     lines = "".join(f"{sha256[name]}  {name}\n" for name in sorted(sha256))
     return f"{lines}# sha256 of the lines above: {hashlib.sha256(lines.encode()).hexdigest()}\n"
 
 
 def read_manifest(content: bytes) -> dict[str, str] | None:
-    """Name -> SHA-256; None where the list is not as it was written."""
+    """Return name -> SHA-256; None if the list was changed."""
     lines = content.decode(errors="replace").split("\n")[:-2]
     listed = {line[66:]: line[:64] for line in lines}
     return listed if manifest_text(listed).encode() == content else None
@@ -143,21 +142,21 @@ def read_manifest(content: bytes) -> dict[str, str] | None:
 
 README = "README.txt"
 RESULTS = "results/"
-# What is made of raw results, and what Snakemake said meanwhile.
+# Files derived from raw results, and Snakemake's logs.
 _DERIVED = ("aggregate.json", "aggregate.csv", "figures", "tables", "report.html", "MANIFEST.tsv", "logs")
-# Pictures in pixels follow from the vectors, and from the fonts of the machine.
+# Raster images depend on the vector images, and on the machine's fonts.
 _MADE = (".json", ".csv", ".svg")
 
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """
+    """A bundle that was written.
+
     Attributes:
         size: of the archive, bytes.
-        sha256: of the archive, to be published beside it: whoever changes a bundle can write its checksums
-            anew.
-        left_out: names of files and folders that no bundle can hold.
-        problems: what the analysis names of the campaign, as its ``aggregate.json`` lists them.
+        sha256: of the archive, to publish beside it: who changes a bundle can also change its checksums.
+        left_out: files and folders that no bundle can hold.
+        problems: of the campaign, as its ``aggregate.json`` lists them.
     """
 
     files: int
@@ -168,18 +167,17 @@ class Bundled:
 
 
 def raw_files(root: Path) -> list[Path]:
-    """Files of the campaign at ``root`` that nothing makes again, in order of name.
+    """Return the campaign's files that cannot be derived from others, ordered by name.
 
-    Left out: what is made of them, names with a dot in front (locks, files under way), links, and raw step
-    logs and samples of launches, of which each cell has its share; an engine's logs where its run or
-    preflight is not finished, since nobody may have gone through them for secrets; and what ``unfit`` has.
+    Left out are derived files, dot files (locks, partial files), links, and raw step logs and samples of
+    launches, since each cell has its share; an engine's logs if its run or preflight is unfinished, since
+    secrets may not be masked yet; and what ``unfit`` returns.
     """
     return sorted(_walked(root)[0])
 
 
 def unfit(root: Path) -> list[str]:
-    """Names of what lies among the raw files and can be in no bundle: they cannot be shown, or it is no
-    regular file."""
+    """Return names among the raw files that no bundle can hold: not printable, or not a regular file."""
     return sorted(_walked(root)[1])
 
 
@@ -209,9 +207,10 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
 
 
 def _unread(error: OSError) -> None:
-    """
+    """Raise for an unreadable folder, without which the bundle would only look complete.
+
     Raises:
-        ArtifactError: a folder may not be read; without it the bundle would be whole to the eye, and is not.
+        ArtifactError: always.
     """
     raise ArtifactError(
         f"{error.filename}: cannot be read ({error.strerror}). Nothing was bundled."
@@ -219,22 +218,21 @@ def _unread(error: OSError) -> None:
 
 
 def made_files(root: Path) -> list[Path]:
-    """What analysis and figures made at ``root`` that is the same bytes on every machine."""
+    """Return files of analysis and figures that are the same bytes on every machine."""
     found = [*root.glob("aggregate.*"), *(root / "figures").glob("*")]
     return sorted(path for path in found if path.is_file() and path.suffix in _MADE)
 
 
 def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = False) -> Bundled:
-    """Write the bundle of the campaign at ``root`` to ``target``; the same campaign and code give the same
-    bytes.
+    """Write the bundle of the campaign at ``root`` to ``target``, reproducible byte for byte.
 
     Args:
-        partial: whether a campaign may be unfinished.
-        compact: whether raw results are those that ``thin`` keeps.
+        partial: the campaign may be unfinished.
+        compact: keep only the raw results that ``thin`` keeps.
 
     Raises:
-        ArtifactError: not finished, no campaign, too large, or the disk is full; a compact one also of a
-            damaged campaign.
+        ArtifactError: not finished, no campaign, too large, or the disk is full; if compact, also a damaged
+            campaign.
     """
     folder = CampaignFolder(root)
     document = read_campaign_file(folder.campaign_file)
@@ -274,8 +272,7 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
 
 
 def remake(root: Path) -> tuple[Problem, ...]:
-    """``aggregate.json``, ``aggregate.csv`` and figures of the raw results at ``root``; returns the problems
-    of that aggregate."""
+    """Analyse the raw results at ``root`` and draw the figures; return the analysis's problems."""
     problems = analyse(root).problems
     draw_figures(root)
     return problems
@@ -298,7 +295,7 @@ Checksums show damage; against intent, compare the archive's SHA-256 with the on
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with one file of a bundle, or with the archive."""
+    """A fault of one file of a bundle, or of the archive."""
 
     name: str
     what: str
@@ -310,11 +307,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """
+    """The result of verifying a bundle.
+
     Attributes:
-        findings: none where all is as it was bundled.
-        sha256: of every file that the manifest lists; empty where the archive or the manifest itself was
-            changed.
+        findings: empty if nothing was changed.
+        sha256: of every file in the manifest; empty if the archive or the manifest itself was changed.
     """
 
     findings: list[Finding]
@@ -322,7 +319,7 @@ class Verified:
 
 
 def verify(bundle: Path) -> Verified:
-    """Compare each file with the manifest; an archive is unpacked into a temporary folder for it.
+    """Compare each file with the manifest; an archive is first unpacked into a temporary folder.
 
     Raises:
         ArtifactError: there is nothing, a folder that is no bundle, or neither a folder nor a regular file.
@@ -342,7 +339,7 @@ def verify(bundle: Path) -> Verified:
 
 @contextmanager
 def as_folder(bundle: Path) -> Iterator[Path]:
-    """The bundle's folder; that of an archive is a temporary one.
+    """Yield the bundle's folder; an archive is unpacked into a temporary one.
 
     Raises:
         BadArchive: the archive is damaged, or not of the form that ``bundle`` writes.
@@ -386,7 +383,7 @@ def _compared_with_manifest(folder: Path) -> Verified:
                     wrong[name] = "was changed"
             except ArtifactError as error:
                 wrong[name] = f"cannot be read: {error}"
-    # A folder that is a link hides what lies in it.
+    # A linked folder hides its content.
     hidden = tuple(f"{name}/" for name in wrong)
     wrong |= {
         name: "is missing" for name in listed.keys() - found - wrong.keys() if not name.startswith(hidden)
@@ -396,10 +393,11 @@ def _compared_with_manifest(folder: Path) -> Verified:
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """
+    """The result of reproducing a bundle.
+
     Attributes:
-        findings: what came out otherwise.
-        compared: how many files were.
+        findings: files that came out different.
+        compared: number of files compared.
     """
 
     findings: list[Finding]
@@ -407,7 +405,7 @@ class Reproduced:
 
 
 def reproduce(bundle: Path, verified: Verified) -> Reproduced:
-    """Analyse and draw the raw results of a bundle without findings in a temporary folder, and compare.
+    """Analyse and draw the raw results of a verified bundle in a temporary folder, and compare.
 
     Raises:
         ArtifactError: the bundle has no campaign, or its raw results cannot be read.
@@ -443,7 +441,7 @@ def reproduce(bundle: Path, verified: Verified) -> Reproduced:
 
 
 def _campaign(bundle: Path, verified: Verified) -> str:
-    """Its folder in the bundle, with a slash behind."""
+    """Return the campaign's folder in the bundle, with a trailing slash."""
     names = {n.split("/")[1] for n in verified.sha256 if n.startswith(RESULTS) and n.count("/") > 1}
     if len(names) != 1 or not is_campaign_name(name := min(names)):
         raise ArtifactError(
@@ -453,7 +451,7 @@ def _campaign(bundle: Path, verified: Verified) -> str:
 
 
 def difference(old: Any, new: Any) -> str | None:
-    """The first place at which two values differ, and both; None where they are equal."""
+    """Return the first place where two values differ, with both; None if they are equal."""
     then, now = dict(_leaves(old, "$")), dict(_leaves(new, "$"))
     place = next((p for p in then | now if then.get(p) != now.get(p)), None)
     if place is None:
@@ -462,7 +460,7 @@ def difference(old: Any, new: Any) -> str | None:
 
 
 def _leaves(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """(path, text) of whatever is neither a list nor an object."""
+    """Yield (path, text) of every value that is neither a list nor an object."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, f"{where}.{key}")

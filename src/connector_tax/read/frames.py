@@ -1,4 +1,4 @@
-"""A campaign as pandas tables, for notebooks: ``connector_tax.read_campaign``."""
+"""Returns a campaign as pandas tables, for notebooks: ``connector_tax.read_campaign``."""
 
 import io
 from contextlib import ExitStack
@@ -22,24 +22,24 @@ from connector_tax.read.stats.cell_rows import aggregate_csv
 
 
 class Frames:
-    """One campaign. Each table is read when it is first asked for; its column ``source`` says where its
-    numbers come from.
+    """A campaign. Tables are read on first use; their column ``source`` names the numbers' origin.
 
     Attributes:
-        cells: a row per cell, as ``aggregate.csv`` has it.
-        taxes: a row per tax; of those that are ``main`` one stands for each configuration, rate of Phase A
-            and metric.
-        requests: a row per request of every cell that can be read; latencies from when it was meant to be
-            sent.
-        steps: a row per engine step that had a token, with a column for each connector hook.
+        cells: a row per cell, as in ``aggregate.csv``.
+        taxes: a row per tax; of those with ``main`` there is one per configuration, rate of Phase A and
+            metric.
+        requests: a row per request of every readable cell; latencies count from the intended send.
+        steps: a row per engine step with a token, with a column for each connector hook.
     """
 
     def __init__(self, path: Path) -> None:
-        """
+        """Open a campaign's folder or archive.
+
         Raises:
             ArtifactError: there is no campaign.
         """
-        # An archive is unpacked into a temporary folder, which goes when nobody holds the tables any more.
+        # An archive is unpacked into a temporary folder, which is removed with the last reference to the
+        # tables.
         unpacked = ExitStack()
         folder = unpacked.enter_context(as_folder(path))
         finalize(self, unpacked.close)

@@ -1,7 +1,6 @@
-"""Many campaigns in order of time, each compared with the one before it: one page, and the same as one JSON
-document.
+"""Compares many campaigns in order of time, each with the one before, as one page and one JSON document.
 
-``compare`` decides. Campaigns that differ in what taxes depend on, beside connectors and versions, are
+``compare`` decides. Campaigns that differ in other conditions of taxes than connectors and versions belong to
 different series and are never compared.
 """
 
@@ -40,7 +39,7 @@ _UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A campaign that is not on the page, and why."""
+    """A campaign that is not on the page, with the reason."""
 
     path: str
     reason: str
@@ -48,12 +47,12 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Campaigns that are alike in what taxes depend on, in order of time.
+    """Campaigns that agree in the conditions of taxes, in order of time.
 
     Attributes:
-        alike: what they are alike in, in words.
+        alike: the shared conditions, in words.
         steps: each campaign against the one before it.
-        whole: the newest against the first; None where that is a step, or there is one campaign.
+        whole: the newest against the first; None if that is a step, or there is one campaign.
     """
 
     alike: Mapping[str, str]
@@ -74,13 +73,12 @@ class History:
 
     @property
     def newest(self) -> list[Comparison]:
-        """Comparisons of each series' newest campaign: these decide, since an earlier rise may have been
-        taken back."""
+        """Return comparisons of each series' newest campaign; earlier rises may be reverted."""
         return [found for s in self.series for found in [*s.steps[-1:], *s.comparisons[len(s.steps) :]]]
 
     @property
     def exit_code(self) -> int:
-        """1: a tax of a series' newest campaign rose since the campaign before it, or since the first."""
+        """Return 1 if a tax of a series' newest campaign rose since the one before or the first."""
         return int(any(c.regressions for c in self.newest))
 
     @property
@@ -109,7 +107,8 @@ class History:
 
 
 def track(paths: Sequence[Path], fail_above: float) -> History:
-    """
+    """Read campaigns and compare them within their series.
+
     Args:
         paths: each a campaign's folder, its ``aggregate.json``, or a folder with campaigns' folders in it.
         fail_above: as ``compare`` takes it.
@@ -144,7 +143,7 @@ def track(paths: Sequence[Path], fail_above: float) -> History:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
-    """Campaigns in order of time, and those that cannot be read, or are copies of others."""
+    """Return campaigns in order of time, and those that are unreadable or copies of others."""
     sides: list[Side] = []
     left_out: list[LeftOut] = []
     for path in dict.fromkeys(found for given in paths for found in _campaigns_in(given)):
@@ -169,7 +168,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
 
 
 def _campaigns_in(path: Path) -> list[Path]:
-    """Links that lie in a folder are among them; one that is named is followed."""
+    """Return the campaigns at ``path``; includes links inside a folder, and follows a link given itself."""
     try:
         named = path.resolve()
         if is_campaign(named) or (named.suffix == ".json" and named.is_file()):
@@ -183,7 +182,7 @@ def _campaigns_in(path: Path) -> list[Path]:
 
 
 def _when(side: Side) -> str:
-    """First start, to the second; the date where the campaign does not say."""
+    """Return the first start, to the second; the date if the campaign does not say."""
     created = side.aggregate.provenance.created_utc
     return created if created is not None and _UTC.fullmatch(created) else side.aggregate.date
 
@@ -217,12 +216,12 @@ def write_history(history: History, folder: Path) -> list[Path]:
 
 
 def heading(found: Comparison) -> str:
-    """``night-02 against night-01``."""
+    """Format ``night-02 against night-01``."""
     return f"{clean(found.b.aggregate.campaign)} against {clean(found.a.aggregate.campaign)}"
 
 
 def render(history: History) -> str:
-    """The page's HTML; every value is escaped, since names come from files that people write."""
+    """Return the page's HTML; every value is escaped, since names come from files that people write."""
     names = dict.fromkeys(name for series in history.series for name in series.alike)
     differ = [name for name in names if len({series.alike.get(name) for series in history.series}) > 1]
     return template(HERE / "track.html.j2").render(
@@ -251,8 +250,10 @@ def _labels(series: Series, metric: LatencyMetric) -> dict[str, str]:
 
 
 def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> dict[str, object]:
-    """Return one tax of one campaign: what ``compare`` says since the campaign before, and the page's class
-    for it, where the difference is significant."""
+    """Return one tax of one campaign.
+
+    It has the change since the campaign before, and its class on the page if the change is significant.
+    """
     rate_per_s = reference_rate(side.aggregate, "ref_safe")
     if config not in side.aggregate.configs or rate_per_s is None:
         return {"tax": "no ref_safe" if rate_per_s is None else "-", "known": False, "change": ""}
@@ -263,7 +264,7 @@ def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMe
             mood = "bad" if change.regression else "open" if change.word == "worse" else "good"
             said = f"{change.word}, {change_text(change)}"
             if before is not None and before.rate.a_ref_safe_per_s != before.rate.b_ref_safe_per_s:
-                # Of other taxes than the two that stand here.
+                # The change is at another rate than the taxes shown here.
                 said += f" at {before.rate.per_s:g} req/s"
             return found | {"change": said, "mood": mood}
     return found

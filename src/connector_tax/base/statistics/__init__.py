@@ -1,1 +1,1 @@
-"""Percentiles, resampling, intervals and what is made of them; no files, no campaigns."""
+"""Percentiles, resampling, intervals and what is derived from them; no files, no campaigns."""

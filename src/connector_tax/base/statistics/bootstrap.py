@@ -1,11 +1,10 @@
 """Confidence intervals by resampling blocks, because requests of one cell queue behind each other.
 
 Circular block bootstrap (Politis & Romano 1992). The block length comes from the data (Politis & White 2004,
-corrected 2009, ``circular_block_length``), twice over: 200 requests that queue show too little of what they
-depend on. With so few blocks the spread of resamples is too small, so it is widened as Student's t is against
-the normal law; what a high percentile needs above that is in ``tails``. ``tests/perf/coverage.py`` counts how
-often the intervals hold the truth. One draw of resamples serves every latency and every percentile of a cell,
-and keeps them joint.
+corrected 2009, ``circular_block_length``), doubled: 200 queueing requests underestimate their dependence.
+With few blocks the spread of resamples is too small, so it is widened by the ratio of Student's t to the
+normal law; ``tails`` adds what a high percentile needs. ``tests/perf/coverage.py`` counts the coverage of the
+intervals. One draw of resamples serves every latency and percentile of a cell, and keeps them joint.
 """
 
 import math
@@ -23,16 +22,18 @@ from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn,
 from connector_tax.base.statistics.student import LogMean
 from connector_tax.base.statistics.tails import Tail
 
-# How many autocorrelations in a row have to be small, at least.
+# Least number of successive small autocorrelations.
 FEWEST_SMALL = 5
 
 
 def circular_block_length(series: Floats) -> float:
-    """Choose the block length by the rule of Politis and White (2004), as corrected by Patton, Politis and
-    White (2009); not rounded, and at most 3 sqrt(n) or a third of the series.
+    """Return the block length by the rule of Politis and White (2004).
+
+    It has the correction by Patton, Politis and White (2009), is not rounded, and at most 3 sqrt(n) or a
+    third of the series.
 
     Args:
-        series: shape (n,), not all the same.
+        series: shape (n,), not constant.
     """
     n = series.size
     in_a_row = max(FEWEST_SMALL, int(math.log10(n)))
@@ -48,41 +49,39 @@ def circular_block_length(series: Floats) -> float:
 
 
 def _autocovariances(series: Floats, lags: int) -> tuple[Floats, Floats]:
-    """Return autocovariances at so many lags, and autocorrelations without their sign, each of the parts that
-    a lag leaves."""
+    """Return autocovariances at ``lags`` lags, and absolute autocorrelations of the lagged parts."""
     n = series.size
     deviations = series - series.mean()
     products = np.array([deviations[k:] @ deviations[: n - k] for k in range(lags)])
     squares = np.cumsum(deviations**2)
-    # Both parts are one shorter than those whose product is taken.
+    # Both parts are one shorter than those in the product.
     shorter = np.arange(lags) + 1
     parts = (squares[-1] - squares[shorter - 1]) * squares[n - shorter - 1]
-    # A part that holds nothing but the mean has no correlation, and what is none is not small.
+    # A constant part has no correlation, and an undefined one is not small.
     with np.errstate(divide="ignore", invalid="ignore"):
         return products / n, np.abs(products) / np.sqrt(parts)
 
 
 def _last_dependent(correlations: Floats, n: int, in_a_row: int) -> int:
-    """Return the lag from which on so many autocorrelations in a row are small; the largest where there is
-    none."""
+    """Return the lag from which ``in_a_row`` autocorrelations are small; the largest if there is none."""
     small = correlations < 2 * math.sqrt(math.log10(n) / n)
     runs = np.convolve(small, np.ones(in_a_row), "valid")[:-1] == in_a_row
     found = np.flatnonzero(runs)
     return int(found[0]) if found.size else correlations.size
 
 
-# Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster than not.
+# Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster.
 COUNTS_AT_ONCE = 1_000_000
-# Steps come by the ten thousand; how far they depend on one another is seen in the first of them.
+# Steps come by the ten thousand; the first of them show the range of their dependence.
 ENOUGH_FOR_LENGTH = 5_000
-# With fewer blocks resamples hardly differ from what they are drawn from.
+# With fewer blocks resamples hardly differ from the sample.
 FEWEST_BLOCKS = 3
-# Politis and White's rule looks at some ten lags.
+# Politis and White's rule uses about ten lags.
 FEWEST_FOR_LENGTH = 20
-# The smallest p: below it confidence is so near one that too few of its digits are left.
+# The smallest p: below it, confidence is so near one that too few digits are left.
 LEAST_P = 1e-9
 
-# (observations, draws, generator, block length) -> where blocks begin, shape (blocks, draws).
+# (observations, draws, generator, block length) -> starts of blocks, shape (blocks, draws).
 Draw = Callable[[int, int, np.random.Generator, int], Ints]
 
 
@@ -91,19 +90,19 @@ class Estimate:
     """A number with its resamples.
 
     Attributes:
-        point: None where it is unavailable; ``reason`` is then the code of why.
-        subject: whose number is missing, where it is another's.
-        replicates: shape (draws,). +infinity where a resample's percentile met an unfinished request;
-            NaN where two such met, so that their ratio or difference is anything.
+        point: None if unavailable; ``reason`` is then the code of why.
+        subject: whose number is missing, if another's.
+        replicates: shape (draws,). +infinity if a resample's percentile met an unfinished request; NaN if two
+            such met, so that their ratio or difference is undefined.
         n: observations behind it.
-        tail: of a high percentile itself, what its upper end needs beside the resamples.
-        widened_by: how much farther apart the resamples are than the estimate's own deviation, for Student's
-            t and a stopping rule.
-        freedom: degrees of freedom of the Student's t that resamples of so few blocks were widened to;
-            infinite where nothing was.
-        confidence: at which they are as far apart as that law.
-        over_blocks: of a tax over blocks of launches, what its ends are made of; its resamples are then for
-            what is made of several taxes.
+        tail: for a high percentile itself, what its upper end needs besides the resamples.
+        widened_by: factor of the resamples' spread over the estimate's own, for Student's t and a stopping
+            rule.
+        freedom: degrees of freedom of the Student's t to which resamples of few blocks were widened; infinite
+            if they were not.
+        confidence: at which their spread equals that law's.
+        over_blocks: of a tax over blocks of launches, the source of its ends; its resamples are then only for
+            numbers made of several taxes.
     """
 
     point: float | None
@@ -119,20 +118,19 @@ class Estimate:
 
     @property
     def least_p(self) -> float:
-        """The smallest p that its intervals can tell: with so many resamples, or by their law."""
+        """Return the smallest p that its intervals can resolve, by the number of resamples or their law."""
         return 2 / (self.replicates.size + 1) if self.over_blocks is None else LEAST_P
 
     @property
     def met_failures(self) -> bool:
-        """Whether its percentile falls on requests that failed or did not finish: it was resampled, and has
-        no value."""
+        """Return whether its percentile falls on failed requests: resampled, but without a value."""
         return self.point is None and self.replicates.size > 0
 
     def interval(self, confidence: float) -> tuple[float | None, float | None]:
         """Return the equal-tailed interval; a bound that is not finite is None.
 
-        A resample that could be anything counts as lowest for the lower bound and as highest for the
-        upper one: it makes the interval wider, never narrower.
+        An undefined resample counts as lowest for the lower bound and as highest for the upper one, which
+        makes the interval wider, never narrower.
         """
         if self.point is None:
             return None, None
@@ -152,8 +150,7 @@ class Estimate:
         return _finite(low), _finite(high)
 
     def _at(self, confidence: float, point: float) -> Floats:
-        """Spread the resamples as far as Student's t is at another confidence: its tails are longer than
-        those that one factor gives."""
+        """Rescale the resamples to Student's t at another confidence, since one factor fits only one."""
         if confidence == self.confidence or math.isinf(self.freedom):
             return self.replicates
         wider = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
@@ -161,15 +158,16 @@ class Estimate:
         return moved
 
     def quantity(self, confidence: float) -> Quantity:
-        """Return it with its interval, and the reason where the number or an end is missing."""
+        """Return it with its interval, and the reason if the number or an end is missing."""
         low, high = self.interval(confidence)
         reason = self.reason or ("reaches_failed" if None in (low, high) else None)
         return Quantity(point=self.point, low=low, high=high, n=self.n, reason=reason, subject=self.subject)
 
     def tax_part(self, confidence: float, n_blocks: NBlocks | None) -> TaxPart:
-        """
+        """Return it as a part of a tax.
+
         Args:
-            n_blocks: of the taxes that it is made of; None where it is unavailable.
+            n_blocks: of its taxes; None if unavailable.
         """
         return TaxPart(**msgspec.structs.asdict(self.quantity(confidence)), n_blocks=n_blocks)
 
@@ -181,9 +179,9 @@ def unavailable(reason: str, n: int = 0, subject: str = "") -> Estimate:
 def block_length(columns: Iterable[Floats]) -> int:
     """Return the observations per block, for all columns together.
 
-    Twice the longest that Politis and White's rule chooses for any column, once for its ranks (a percentile
-    sees nothing else, and an unfinished request has a rank) and once for which side of the 90th percentile it
-    lies on; at least n^(1/3), and no more than a fifth of all.
+    It is twice the longest that Politis and White's rule chooses for any column, once for its ranks (which
+    are all that a percentile depends on, and which unfinished requests have, too) and once for the side of
+    the 90th percentile; at least n^(1/3), and at most a fifth of all.
     """
     chosen, n = 0.0, 0
     for column in columns:
@@ -201,12 +199,10 @@ def block_length(columns: Iterable[Floats]) -> int:
 
 
 def step_block_length(n: int) -> int:
-    """Return the steps per block, of ``n`` in time order: five blocks, or cbrt(n) where those would be
-    shorter.
+    """Return the steps per block, of ``n`` in time order: five blocks, or cbrt(n) if those would be shorter.
 
-    Thousands of steps depend on one another for as long as the requests in flight do, which is more of them
-    than Politis and White's rule looks back. Longer blocks of what depends less cost width alone
-    (``tests/perf/small_subsets.py``).
+    Steps depend on one another as long as the requests in flight last, which is longer than Politis and
+    White's rule looks back. Longer blocks than needed only cost width (``tests/perf/small_subsets.py``).
     """
     return _longest(n)
 
@@ -214,11 +210,10 @@ def step_block_length(n: int) -> int:
 def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
     """Return the cell's own length, or the median of all cells under the same load if that is longer.
 
-    A cell that happened to hold no long busy period looks as if its requests were independent; its siblings
-    know better.
+    A cell without a long busy period looks as if its requests were independent; its siblings correct that.
 
     Args:
-        siblings: lengths of all cells of one rate and shape, this one's among them.
+        siblings: lengths of all cells of one rate and shape, including this one's.
         n: observations of this cell.
     """
     return max(own, min(round(float(np.median(siblings))), _longest(n)))
@@ -233,29 +228,30 @@ def _longest(n: int) -> int:
 
 
 def freedom_of(n: int, length: int) -> float:
-    """Return the degrees of freedom of ``n`` observations in blocks of ``length``: as many blocks as fit are
-    so many independent observations."""
+    """Return the degrees of freedom of ``n`` observations in blocks of ``length``.
+
+    The blocks count as independent observations.
+    """
     return max(2.0, n / length - 1)
 
 
 def small_sample_factor(n: int, length: int, confidence: float) -> float:
-    """Return by how much resamples of ``n`` observations in blocks of ``length`` spread too little for an
-    interval of ``confidence``.
+    """Return the factor by which resamples spread too little for an interval of ``confidence``.
 
-    It is Student's t against the normal law, and the variance that resampled blocks lose because their mean
-    is the sample's own.
+    It combines Student's t over the normal law, and the variance that resampled blocks lose because their
+    mean is the sample's own.
     """
     return student_factor(freedom_of(n, length), confidence) * math.sqrt(n / max(1, n - length))
 
 
 def student_factor(freedom: float, confidence: float) -> float:
-    """Return Student's t against the normal law, where an interval of ``confidence`` ends."""
+    """Return the ratio of Student's t to the normal law at the end of an interval of ``confidence``."""
     end = (1 + confidence) / 2
     return float(student_quantile(end, freedom) / normal_quantile(end))
 
 
 def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
-    """Move resamples away from the point by ``factor``, on the log scale where all are above zero."""
+    """Move resamples away from the point by ``factor``, on the log scale if all are positive."""
     if point is None:
         return replicates
     with np.errstate(invalid="ignore"):
@@ -266,13 +262,13 @@ def widened(point: float | None, replicates: Floats, factor: float) -> Floats:
 
 
 class Options(TypedDict, total=False):
-    """How percentiles are resampled.
+    """Options of resampling percentiles.
 
     Attributes:
-        length: of a block, where it is known; else from the columns.
-        factor: makes intervals so many times as wide; see ``looks``.
-        draw: where blocks begin; see ``pairing``.
-        confidence: of the intervals that they are for; those of another are told less exactly.
+        length: of a block, if known; else from the columns.
+        factor: widens intervals; see ``looks``.
+        draw: chooses the starts of blocks; see ``pairing``.
+        confidence: of the intended intervals; others are less exact.
     """
 
     length: int | None
@@ -301,8 +297,7 @@ def estimate_jointly(
     n = next(iter(columns.values())).size if columns else 0
     if n == 0:
         return {(name, q): unavailable("no_observations") for name in columns for q in qs}
-    # A length that came from more rows than these would make every resample the whole of them, and the
-    # interval a point.
+    # A length from more rows than these would make every resample the whole sample, and the interval a point.
     length = min(length or block_length(columns.values()), _longest(n))
     if n < FEWEST_BLOCKS * length:
         few = unavailable("few_observations", n)
@@ -338,14 +333,14 @@ def estimate_jointly(
 def estimate_percentiles(
     values: Floats, qs: tuple[float, ...], draws: int, rng: np.random.Generator, **options: Unpack[Options]
 ) -> dict[float, Estimate]:
-    """Do the same for one column."""
+    """Return the same for one column."""
     found = estimate_jointly({"": values}, qs, draws, rng, **options)
     return {q: estimate for (_, q), estimate in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several estimates of which one number is made.
+    """Several estimates that are combined to one number.
 
     Attributes:
         replicates: of each, cut to the same number of draws.

@@ -1,4 +1,4 @@
-"""Requests of one cell to the numbers that ``summary.json`` and the tables show."""
+"""Computes the numbers of one cell for ``summary.json`` and the tables."""
 
 import math
 from collections import Counter
@@ -12,15 +12,15 @@ from connector_tax.base.units import NS_PER_MS
 
 
 def in_window(requests: Sequence[RequestRecord], window: CellWindow) -> list[RequestRecord]:
-    """Return the requests scheduled in the window, whatever became of them."""
+    """Return the requests scheduled in the window, whatever their outcome."""
     return [r for r in requests if window.window_start_ns <= r.t_sched_ns < window.t_stop_ns]
 
 
 def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
-    """Return TTFT, TPOT and E2E of each request in milliseconds; +infinity where it has none.
+    """Return TTFT, TPOT and E2E of each request in milliseconds; +infinity if it has none.
 
-    Also TTFT and E2E from the actual send, to be shown beside. One-token outputs have no TPOT and
-    are left out of it, and answers that were not streamed have neither TTFT nor TPOT.
+    Also TTFT and E2E from the actual send. TPOT leaves out one-token outputs, and answers that were not
+    streamed have neither TTFT nor TPOT.
     """
     out: dict[str, list[float]] = {
         k: [] for k in ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms", "e2e_from_send_ms")
@@ -43,8 +43,8 @@ def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
 def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWindow) -> float:
     """Return the completions whose last token lies in the window, per second of window.
 
-    Requests sent during warm-up that finish in the window count, and the drain does not: otherwise
-    every slow but healthy cell would look saturated.
+    Requests sent during warm-up that finish in the window count, those of the drain do not: otherwise every
+    slow but healthy cell would look saturated.
     """
     if window.window_s <= 0:
         return 0.0
@@ -57,13 +57,13 @@ def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWi
 
 
 def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) -> CellSummary:
-    """Return counts, throughput and percentiles of one cell; no intervals, those are the analysis's."""
+    """Return counts, throughput and percentiles of one cell; the analysis adds intervals."""
     chosen = in_window(requests, window)
     statuses = Counter(r.status for r in chosen)
     # Sessions have a rate, their requests have none.
     rate_per_s = spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None
     throughput = effective_throughput_per_s(requests, window)
-    # In an overloaded cell they would say how long the cell was.
+    # An overloaded cell's percentiles would only reflect its length.
     percentiles = {
         name: {f"p{q}": None if window.overloaded else percentile(values, q) for q in PERCENTILES}
         for name, values in latencies_ms(chosen).items()

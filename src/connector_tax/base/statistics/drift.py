@@ -1,4 +1,4 @@
-"""Whether a quantity changed over a campaign: a straight line through its blocks of launches."""
+"""Fits a straight line through a campaign's blocks of launches, to test whether a quantity changed."""
 
 import math
 from collections.abc import Sequence
@@ -8,12 +8,11 @@ import numpy as np
 
 from connector_tax.base.statistics.laws import student_quantile, student_two_sided_p
 
-# Two points lie on a line whatever they are.
+# Two points always lie on a line.
 MIN_POINTS = 3
-# Times the span of the blocks' means, beyond which blocks lie beside one another and a line through them says
-# nothing of the whole.
+# Multiple of the span of the blocks' means beyond which blocks ran side by side, and a line says nothing.
 MOST_LONGER = 3.0
-# The least share that a line leaves unexplained, for p: points that lie on the line leave nothing.
+# The least unexplained share used for p: points exactly on the line leave none.
 LEAST_LEFT = 1e-20
 
 
@@ -41,7 +40,7 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
     if len(hours) < MIN_POINTS or span_h == 0:
         return None
     if np.ptp(values) == 0:
-        # A clock that is locked. Its p would be 0 divided by 0.
+        # A locked clock, whose p would be 0 divided by 0.
         return Line(0.0, 0.0, 0.0, 1.0, span_h, len(hours))
     freedom = len(hours) - 2
     ((of_hours, both), (_, of_values)) = np.cov(np.asarray(hours) / span_h, values, bias=True)
@@ -55,13 +54,12 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
 
 
 def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: float) -> Line | None:
-    """Fit a line through the means of blocks; its change is that from the first launch of all to the last.
+    """Fit a line through the means of blocks; its change is that from the first launch to the last.
 
-    Two launches of a block share what the block is slow by, so they are no two points of a line: taken as
-    such they drift in up to a fifth of campaigns in which nothing does.
+    Launches of a block share its slowness, so they are not independent points: as such they would show drift
+    in up to a fifth of campaigns without any.
 
-    None with too few blocks, or where blocks overlap in time, since launches of one were measured again long
-    after it.
+    None with too few blocks, or if blocks overlap in time, as after repeating a launch much later.
 
     Args:
         points: (block, hours, value), one for each launch.

@@ -1,5 +1,6 @@
-"""ITL: percentiles of the gaps between reads, resampled by blocks of requests, since gaps of one answer are
-no independent observations."""
+"""ITL: percentiles of the gaps between reads, resampled by blocks of requests, since one answer's gaps depend
+on each other.
+"""
 
 from collections.abc import Sequence
 
@@ -16,18 +17,17 @@ from connector_tax.base.statistics.bootstrap import (
 )
 from connector_tax.base.statistics.resampling import Floats, counts_of, draw_starts
 
-# Gaps are counted in bins whose edges are quantiles of all of them, closer together towards the top.
+# Gaps are counted in bins whose edges are quantiles of all gaps, denser towards the top.
 LOWER_BINS, UPPER_BINS = 1000, 1000
-# With fewer, resamples may lie on one side of the percentile of all gaps.
+# With fewer, all resamples may lie on one side of the percentile.
 FEWEST_ANSWERS = 10
 
 
 def read_gaps_ms(token_ns: Sequence[int]) -> Floats:
-    """Return the gaps of one answer: the time between two reads that brought tokens of it. Tokens of one read
-    have one stamp, and no gap.
+    """Return the gaps between reads that brought tokens of one answer; tokens of one read have no gap.
 
     Args:
-        token_ns: of each token when it was read.
+        token_ns: when each token was read.
     """
     gaps_ms: Floats = np.diff(np.asarray(token_ns, dtype=np.float64)) / 1e6
     return gaps_ms[gaps_ms > 0]
@@ -47,7 +47,7 @@ def gap_percentiles(
     Points are exact; a resample's percentile is the upper edge of its bin, one of two thousand.
 
     Args:
-        gaps: one array per request, in time order; milliseconds. Those of one read have none.
+        gaps: one array per request, in time order; milliseconds; empty for an answer of one read.
         length: requests per block.
     """
     gaps = [of_one for of_one in gaps if of_one.size]
@@ -60,7 +60,7 @@ def gap_percentiles(
         return {q: Estimate(points[q], np.empty(0), every.size, "few_answers") for q in qs}
     length = min(length, n // 5)
     edges = _edges(every)
-    # How many gaps of each request lie in each bin.
+    # Counts of each request's gaps per bin.
     owner = np.repeat(np.arange(n), [g.size for g in gaps])
     bins = np.searchsorted(edges, every)
     table = np.bincount(owner * edges.size + bins, minlength=n * edges.size).reshape(n, edges.size)

@@ -1,8 +1,8 @@
-"""Quantiles of the distributions that intervals are made of, and ranks.
+"""Quantiles of the distributions behind intervals, and ranks.
 
-Those of ``scipy.stats`` to the last digit, from the functions of ``scipy.special`` that it asks itself: it
-takes a second to import and thirty times as long to answer for one number, which an analysis asks for by the
-thousand.
+They equal those of ``scipy.stats`` to the last digit, and call the same functions of ``scipy.special``:
+``scipy.stats`` takes a second to import and thirty times as long per number, of which an analysis needs
+thousands.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def student_quantile(p: Any, freedom: Any) -> Any:
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
-    """Return how likely Student's t lies farther from zero than ``t``, on either side."""
+    """Return the probability that Student's t is farther from zero than ``t``, on either side."""
     return 2 * float(special.stdtr(freedom, -abs(t)))
 
 
@@ -32,7 +32,7 @@ def chi_square_quantile(p: Any, freedom: Any) -> Any:
 
 
 def ranks_of(values: Floats) -> Floats:
-    """Return ranks from 1 up; equal values share the mean of theirs."""
+    """Return ranks from 1 up; equal values share their mean rank."""
     _, of_value, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     found: Floats = ((2 * last - counts + 1) / 2)[of_value]

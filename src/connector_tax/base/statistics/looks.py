@@ -1,9 +1,9 @@
-"""Interim analyses of a cell that were registered beforehand (looks), and how much wider an interval is that
-holds at each of them.
+"""Preregistered interim analyses of a cell (looks), and the widening of an interval that holds at all of
+them.
 
-Who looks at an interval several times and stops when it suits has more chances to be wrong. Repeated
-confidence intervals (Jennison & Turnbull 1984) hold at all looks together, whatever it is that ends the cell;
-with the same width at each (Pocock 1977) they are those of one look times one factor.
+Looking several times and stopping at will increases the chance of error. Repeated confidence intervals
+(Jennison & Turnbull 1984) hold at all looks together, whatever ends the cell; with equal width at each
+(Pocock 1977) they are a single look's intervals times one factor.
 """
 
 import itertools
@@ -14,13 +14,15 @@ import numpy as np
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.laws import normal_quantile
 
-# Seeds the multivariate normal's quasi-Monte Carlo, so that a factor is the same every time.
+# Seeds the multivariate normal's quasi-Monte Carlo, for a reproducible factor.
 SEED = 20260526
 
 
 def looks_of(spec: CellSpec) -> tuple[int, ...]:
-    """Return the completed requests at each look: ``min_completed``, twice that and so on, last
-    ``max_completed``; empty without a rule."""
+    """Return the completed requests at each look; empty without a rule.
+
+    They begin at ``min_completed``, double, and end at ``max_completed``.
+    """
     if spec.stop_half_width is None or spec.max_completed is None:
         return ()
     doubling = itertools.takewhile(
@@ -30,7 +32,7 @@ def looks_of(spec: CellSpec) -> tuple[int, ...]:
 
 
 def look_factor(spec: CellSpec, confidence: float) -> float:
-    """Return by how much the cell's intervals are wider than those of a cell whose length was fixed."""
+    """Return the factor of the cell's intervals over those of a cell with fixed length."""
     looks = looks_of(spec)
     return pocock_factor(looks, confidence) if looks else 1.0
 
@@ -45,7 +47,7 @@ def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
     z = normal_quantile((1 + confidence) / 2)
     if len(looks) < 2:
         return 1.0
-    # A second to import, and asked by cells with a stopping rule alone.
+    # The import takes a second, and only cells with a stopping rule need it.
     from scipy import optimize, stats
 
     n = np.asarray(looks, dtype=np.float64)
@@ -58,6 +60,6 @@ def pocock_factor(looks: tuple[int, ...], confidence: float) -> float:
         )
         return float(law.cdf(box, lower_limit=-box)) - confidence
 
-    # Bonferroni's bound is never below it.
+    # Bonferroni's bound is at least the solution.
     highest = normal_quantile(1 - (1 - confidence) / 2 / n.size)
     return float(optimize.brentq(missing, z, highest + 1e-6, xtol=1e-3)) / z

@@ -1,8 +1,7 @@
-"""The difference of two independent numbers from their intervals alone, where no resamples are at hand.
+"""Computes the difference of two independent numbers from their intervals alone, without resamples.
 
-MOVER, the method of variance estimates recovery: the distance from a point to its bound says how uncertain it
-is on that side, and such distances of independent numbers add up in squares. It keeps skewed intervals
-skewed.
+MOVER, the method of variance estimates recovery: the distance from a point to its bound is its uncertainty on
+that side, and such distances of independent numbers add in squares. Skewed intervals stay skewed.
 Source: Zou & Donner 2008, Statistics in Medicine 27, 1693-1702.
 """
 
@@ -13,9 +12,9 @@ Bounded = tuple[float, float | None, float | None]
 
 
 def independent_difference(first: Bounded, second: Bounded) -> Bounded:
-    """Return ``second - first``; both intervals must be of one confidence, which is then that of the result.
+    """Return ``second - first``; both intervals and the result have one confidence.
 
-    Its lower end is unbounded where the second's lower or the first's upper end is, its upper end likewise.
+    The lower end is unbounded if the second's lower or the first's upper end is; the upper end likewise.
     """
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     point = b - a

@@ -1,8 +1,8 @@
-"""Outcome and p of a hypothesis, from an interval and a threshold.
+"""Decides outcome and p of a hypothesis, from an interval and a threshold.
 
-A request that failed counts as infinitely slow, so an end that reaches one is open. The other end stands:
-what lies above a threshold with its lower end is above it, whatever the failed requests would have made of
-the upper one. What needs the open end is undetermined.
+A failed request counts as infinitely slow, so an end that reaches one is open. The other end stays valid: an
+interval with its lower end above a threshold is above it, whatever the failed requests' latencies. A decision
+that needs the open end is undetermined.
 """
 
 from collections.abc import Callable
@@ -20,21 +20,21 @@ TAX: Effect = "tax"
 GAIN: Effect = "gain"
 NO_TAX_FOUND: Effect = "no_tax_found"
 
-# Lower and upper end of an interval, None where unbounded -> outcome.
+# Lower and upper end of an interval, None if unbounded -> outcome.
 Judge = Callable[[float | None, float | None], Outcome]
 
 
 def against(
     threshold: float, low: float | None, high: float | None, *, above: Outcome, below: Outcome
 ) -> Outcome:
-    """Return ``above`` or ``below`` where the whole interval lies on one side of the threshold."""
+    """Return ``above`` or ``below`` if the whole interval lies on one side of the threshold."""
     if low is not None and low >= threshold:
         return above
     return below if high is not None and high < threshold else UNDETERMINED
 
 
 def inside(bounds: tuple[float, float], low: float | None, high: float | None) -> Outcome:
-    """Return whether the whole interval lies in a range, or outside it."""
+    """Return supported if the whole interval lies in the range, refuted if outside, else undetermined."""
     if low is not None and high is not None and bounds[0] <= low and high <= bounds[1]:
         return SUPPORTED
     if (low is not None and low > bounds[1]) or (high is not None and high < bounds[0]):
@@ -43,7 +43,7 @@ def inside(bounds: tuple[float, float], low: float | None, high: float | None) -
 
 
 def grows(low: float | None, high: float | None) -> Outcome:
-    """Return whether a slope with this interval is above zero."""
+    """Return supported for a slope above zero, refuted for one below, else undetermined."""
     return {TAX: SUPPORTED, GAIN: REFUTED}.get(effect_of(low, high), UNDETERMINED)
 
 
@@ -55,10 +55,10 @@ def p_of_outcome(
     *,
     where_a_tax: Estimate | None = None,
 ) -> float | None:
-    """Return p of an outcome; None where it is open, whatever keeps it so.
+    """Return the p of an outcome; None if it is undetermined.
 
     Args:
-        where_a_tax: a tax that must be significant as well; the larger of both p is then that of the outcome.
+        where_a_tax: a tax that must be significant as well; the larger p is then the outcome's.
     """
     if outcome == UNDETERMINED:
         return None

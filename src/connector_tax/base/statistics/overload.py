@@ -1,6 +1,6 @@
-"""When a cell is overloaded: the engine completes less than is sent, and what waits for it grows.
+"""Decides whether a cell is overloaded: the engine completes less than is sent, and its queue grows.
 
-The load generator, the rehearsal and the analysis ask this module, so they cannot disagree.
+The load generator, the rehearsal and the analysis share this module, so they cannot disagree.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,16 @@ import numpy as np
 # The first two saturation criteria of the published experiment.
 MIN_THROUGHPUT_RATIO = 0.95
 MAX_WAITING = 1.0
-# Two samples a third; fewer say nothing of a trend. There is one a second.
+# Two samples per third, at one sample per second; fewer show no trend.
 FEWEST_SAMPLES = 6
-# Random arrivals sent before a window is judged: chance alone puts one in flight more or less into a few.
+# Least number of random arrivals before a window is judged: below it chance alone moves the number in flight.
 FEWEST_RANDOM = 50
 
 
 def queue_grows(waiting: Sequence[float]) -> bool:
-    """Return whether more than one request waits at the end, and more than at the beginning, by the medians
-    of the last and the first third.
+    """Return whether the queue grows.
+
+    The last third's median is above one, and above the first third's.
 
     Args:
         waiting: samples of the window so far, in time order.

@@ -1,24 +1,23 @@
-"""p of a decision: the interval that decides, inverted."""
+"""Computes the p of a decision by inverting the deciding interval."""
 
 from collections.abc import Callable
 
 from connector_tax.base.statistics.bootstrap import Estimate
 
-# Halvings of the range of p, on the log scale.
+# Bisection steps for p, on the log scale.
 HALVINGS = 50
 
-# Whether an interval, from its lower end to its upper one, decides.
+# Returns whether an interval (lower end, upper end) decides.
 Decides = Callable[[float | None, float | None], bool]
 
 
 def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | None:
-    """Return the smallest p at which the interval of confidence 1 - p decides; None where the one of
-    ``confidence`` does not.
+    """Return the smallest p whose interval of confidence 1 - p decides; None if the printed one does not.
 
-    It is never above ``1 - confidence``, and not below what the interval can tell (``Estimate.least_p``).
+    It is at most ``1 - confidence``, and at least what the interval can resolve (``Estimate.least_p``).
 
     Args:
-        confidence: of the interval that is printed beside it.
+        confidence: of the interval printed beside it.
     """
     if not decides(*estimate.interval(confidence)):
         return None
@@ -33,10 +32,10 @@ def p_of(estimate: Estimate, confidence: float, decides: Decides) -> float | Non
 
 
 def holm(p_values: list[float | None], tests: int) -> list[float | None]:
-    """Adjust p values by Holm's step-down (1979), so that together they err as rarely as one should.
+    """Adjust p values by Holm's step-down (1979), which controls the error rate of all tests together.
 
     Args:
-        p_values: None where a test decided nothing; it counts among ``tests`` all the same.
+        p_values: None for a test that decided nothing; it still counts among ``tests``.
         tests: how many were made.
     """
     found: list[float | None] = [None] * len(p_values)

@@ -1,8 +1,8 @@
-"""Resampling the same arrivals in every cell of one schedule.
+"""Resamples the same arrivals in every cell of one schedule.
 
-Configurations are sent the same requests at the same times, so a burst that one cell saw the others saw, too,
-and in a ratio of two cells most of it cancels. Cells whose blocks begin at the same arrivals know that;
-``tests/perf/coverage.py`` counts how often such intervals hold the truth, and how much narrower they are.
+Configurations get the same requests at the same times, so all cells see the same bursts, which mostly cancel
+in a ratio of two cells. Blocks that begin at the same arrivals make intervals reflect that;
+``tests/perf/coverage.py`` counts their coverage and how much narrower they are.
 """
 
 import math
@@ -13,21 +13,20 @@ import numpy as np
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.resampling import Ints
 
-# Windows of one schedule differ by a few requests, since warm-up ends with the first completion: where a cell
-# has 98 of 100 arrivals, three candidates miss it once in 125,000 times. With stopping rules one window may
-# be a sixteenth of another; 60 % of its blocks are then its own, and its taxes wider than they need be.
+# Windows of one schedule differ by a few requests, since warm-up ends with the first completion: with 98 of
+# 100 arrivals in a cell, three candidates miss it once in 125,000 times. With stopping rules one window may
+# be a sixteenth of another; 60 % of its blocks are then its own, and its taxes wider than necessary.
 TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CommonArrivals:
-    """Draws the blocks of one cell as the other cells of its schedule draw theirs, in place of
-    ``draw_starts``.
+    """Draws a cell's blocks as the other cells of its schedule do, in place of ``draw_starts``.
 
     Attributes:
         seed, names: of the random streams that those cells share.
-        axis: arrivals that any of them has in its window, [first, last).
-        seqs: arrivals that this one has, in order; shape (n,).
+        axis: arrivals in any of their windows, [first, last).
+        seqs: arrivals of this cell, in order; shape (n,).
     """
 
     seed: int
@@ -39,15 +38,15 @@ class CommonArrivals:
         """Return where the blocks of each resample begin, as rows of this cell; shape (blocks, draws).
 
         Candidates are drawn among the arrivals of all cells, and a block begins at the first that this cell
-        has. Each of its rows is as likely as the others, whatever the other cells have; the more arrivals two
-        cells share, the more of their blocks begin together. What no candidate has found comes from ``rng``.
+        has. All rows are equally likely, whatever the other cells have; the more arrivals two cells share,
+        the more of their blocks begin together. Starts that no candidate found come from ``rng``.
         """
         first, last = self.axis
         row_of = np.full(last - first, -1, dtype=np.int64)
         row_of[self.seqs - first] = np.arange(n)
         starts = np.full((math.ceil(n / length), draws), -1, dtype=np.int64)
         for k in range(TRIES):
-            # A stream per try: a cell with more blocks draws those of the others first.
+            # A stream per try: a cell with more blocks draws the others' first.
             candidates = stream(self.seed, "arrivals", *self.names, k).integers(0, last - first, starts.shape)
             starts = np.where(starts < 0, row_of[candidates], starts)
             if starts.min() >= 0:

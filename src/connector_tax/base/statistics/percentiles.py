@@ -1,7 +1,7 @@
 """Percentiles over every request scheduled in the window.
 
-A request that failed, was dropped or did not finish counts as +infinity. A percentile that would
-fall on one of those is unavailable (None); it is never computed from the survivors alone.
+A request that failed, was dropped or did not finish counts as +infinity. A percentile that falls on one is
+unavailable (None); it is never computed from the successful requests alone.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ PERCENTILES = (50, 90, 99)
 
 
 def percentile(values: ArrayLike, q: float) -> float | None:
-    """Return the ``q``-th percentile, or None where it is not finite or there is nothing.
+    """Return the ``q``-th percentile, or None if it is not finite or there are no values.
 
     Linear interpolation between order statistics (Hyndman & Fan 1996, type 7, numpy's default). An
     interpolation that touches +infinity is unavailable: half of infinity is not a latency.

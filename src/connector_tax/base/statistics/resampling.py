@@ -1,7 +1,7 @@
-"""Percentiles of block resamples, by counting how often each observation is drawn instead of drawing it.
+"""Percentiles of block resamples, from counts of each observation instead of the drawn observations.
 
 One draw of counts serves every column and percentile of a cell. Each column is sorted once, and a percentile
-is looked for near the sample's own.
+is searched near the sample's own.
 """
 
 import math
@@ -19,8 +19,8 @@ Counts = NDArray[np.signedinteger[Any]]
 def block_counts(n: int, draws: int, rng: np.random.Generator, length: int) -> Counts:
     """Count how often each of ``n`` observations, in time order, is in each resample; shape (n, draws).
 
-    Every column sums to ``n``: the last block is cut to fit. Blocks wrap around the end, so no
-    observation is rarer than another.
+    Every column sums to ``n``: the last block is cut to fit. Blocks wrap around the end, so that all
+    observations are equally likely.
     """
     return counts_of(draw_starts(n, draws, rng, length), n, length)
 
@@ -31,13 +31,13 @@ def draw_starts(n: int, draws: int, rng: np.random.Generator, length: int) -> In
 
 
 def counts_of(starts: Ints, n: int, length: int) -> Counts:
-    """Return ``block_counts`` for blocks that begin there."""
+    """Return ``block_counts`` for blocks with these starts."""
     blocks, draws = starts.shape
     ends = starts + length
     ends[-1] += n - length * blocks
     wraps = ends >= n
     ends[wraps] -= n
-    # +1 where a block begins, -1 behind its end; the running sum is how many blocks cover a place.
+    # +1 at a block's start, -1 behind its end; the running sum counts the blocks over a place.
     column = np.arange(draws)
     # Half the bytes take half the time.
     kind: type[np.signedinteger[Any]] = np.int16 if n <= np.iinfo(np.int16).max else np.int32
@@ -50,13 +50,13 @@ def counts_of(starts: Ints, n: int, length: int) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Sorted places around one percentile, in which nearly every resample has it.
+    """Sorted places around one percentile, which contain it in nearly every resample.
 
     Attributes:
-        rank, weight: the percentile lies so far between this order statistic and the next.
+        rank, weight: the percentile lies at this fraction between this order statistic and the next.
         low, high: the places, [low, high).
-        under, under_last: of a block that starts here, how many observations lie below ``low``; shape (n,).
-            The last block is shorter.
+        under, under_last: number of observations below ``low`` in a block that starts here; shape (n,). The
+            last block is shorter.
     """
 
     rank: int
@@ -80,7 +80,7 @@ class SortedColumn:
 
     Attributes:
         order: places in time of the sorted values.
-        near: percentile -> where to look for it.
+        near: percentile -> where to search it.
     """
 
     order: Ints
@@ -89,7 +89,7 @@ class SortedColumn:
 
     @classmethod
     def of(cls, values: Floats, qs: tuple[float, ...], length: int | None = None) -> "SortedColumn":
-        """Sort a column; ``length`` is of the blocks, and without it percentiles are searched everywhere."""
+        """Sort a column; ``length`` is of the blocks, None: search percentiles everywhere."""
         order = np.argsort(values, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
@@ -119,8 +119,7 @@ class SortedColumn:
 
 
 def _near(place: Ints, q: float, length: int | None) -> _Near:
-    """Return the places within five standard deviations of how many observations of a resample lie below the
-    percentile."""
+    """Return the places within five standard deviations of a resample's count below the percentile."""
     n = place.size
     position = (n - 1) * q / 100
     rank = math.floor(position)
@@ -138,7 +137,7 @@ def _near(place: Ints, q: float, length: int | None) -> _Near:
 
 
 def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
-    """Count how many of ``length`` observations from each on are chosen, around the end; shape (n,)."""
+    """Count the chosen among the ``length`` observations from each place on, with wrap-around; shape (n,)."""
     n = chosen.size
     running = np.concatenate([[0], np.cumsum(np.concatenate([chosen, chosen[:length]]), dtype=np.int64)])
     found: Ints = running[length : length + n] - running[:n]
@@ -146,8 +145,7 @@ def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
 
 
 def _first_above(cumulative: NDArray[np.int32], rank: int) -> Ints:
-    """Count for each column, which never falls, the entries that are at most ``rank``: bisection of all of
-    them at once."""
+    """Count the entries at most ``rank`` in each non-decreasing column, by bisection of all at once."""
     n, draws = cumulative.shape
     column = np.arange(draws)
     found = np.zeros(draws, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The share that one tax is of a connector's, for instance the no-op connector's."""
+"""The share of one tax in a connector's, for instance the no-op connector's."""
 
 from dataclasses import replace
 
@@ -18,17 +18,17 @@ def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
     if effect_of(*whole.interval(confidence)) == GAIN:
         return unavailable("no_tax", both.n)
     share = both.estimate(part.point / whole.point, shares(*both.replicates))
-    # An end of theirs that is open has its own reason.
+    # Open ends of part and whole have their own reason.
     known = None not in (*part.interval(confidence), *whole.interval(confidence))
     open_end = known and None in share.interval(confidence)
     return replace(share, reason="open_tax") if open_end else share
 
 
 def shares(part: Floats, whole: Floats) -> Floats:
-    """Return resamples of a share of a tax; infinite, on the part's side, where the tax is none.
+    """Return resamples of a share of a tax; infinite, with the part's sign, if the tax is not positive.
 
-    A share grows beyond all bounds as the whole shrinks to zero. Beyond zero the quotient would come back
-    from the other side, as small or negative shares, and the interval would end below what it was taken for.
+    A share grows without bound as the whole shrinks to zero. Below zero the quotient would return from the
+    other side, as small or negative shares, and the interval would end too low.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = np.where(part == 0, np.nan, np.copysign(np.inf, part))

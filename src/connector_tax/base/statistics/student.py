@@ -1,7 +1,7 @@
-"""Student's t of a mean of few independent log ratios, as blocks of launches give one for a tax.
+"""Student's t of a mean of few independent log ratios, such as a tax over blocks of launches.
 
-The ends of every interval over blocks are made here. Resamples (``read.stats.repeats``) are for numbers that
-are made of several such means.
+It gives the ends of every interval over blocks. Resamples (``read.stats.repeats``) serve numbers made of
+several such means.
 """
 
 import math
@@ -15,7 +15,7 @@ from connector_tax.base.statistics.resampling import Floats
 
 @dataclass(frozen=True, slots=True)
 class LogMean:
-    """A mean of log ratios, printed as a ratio less one.
+    """A mean of log ratios, printed as a ratio minus one.
 
     Attributes:
         log_ratio: the mean.
@@ -32,7 +32,7 @@ class LogMean:
         return math.expm1(self.log_ratio)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Return the equal-tailed interval; the upper end is infinite where no float is so large."""
+        """Return the equal-tailed interval; an upper end beyond the largest float is infinite."""
         reach = float(-student_quantile((1 - confidence) / 2, self.freedom)) * self.error
         with np.errstate(over="ignore"):
             low, high = np.expm1([self.log_ratio - reach, self.log_ratio + reach])
@@ -40,7 +40,7 @@ class LogMean:
 
 
 def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
-    """Return the mean of log ratios, shape (observations,), two at least.
+    """Return the mean of log ratios, shape (observations,), at least two.
 
     Args:
         beside: a standard error of the mean that the observations do not show.
@@ -51,8 +51,7 @@ def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
 
 
 def mean_interval(values: Floats, confidence: float) -> tuple[float, float, float]:
-    """Return mean, lower and upper end of values that are added and not multiplied; shape (observations,),
-    two at least."""
+    """Return mean, lower and upper end of additive values; shape (observations,), at least two."""
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
     reach = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
     return mean, mean - reach, mean + reach

@@ -1,11 +1,10 @@
-"""The upper end of a high percentile's interval, where resampling cannot see it.
+"""The upper end of a high percentile's interval, which resampling cannot see.
 
-A queue's worst requests come in busy periods, and 200 requests may hold none of the long ones. Resamples of
-what was seen then all lie below the truth. So the upper end is Woodruff's (1952): the percentile whose level
-is as far up as the share of requests below it may be wrong, on the logit scale, for as many independent
-requests as there are blocks; and where that level has less than one independent request above it, an
-exponential tail replaces what was not seen, as waiting times have it (Kingman 1964); its mean is that of a
-few values, and so it is drawn out as Pareto's is.
+A queue's worst requests come in busy periods, and 200 requests may contain none of the long ones; then all
+resamples lie below the truth. So the upper end is Woodruff's (1952): the percentile at a level raised by the
+uncertainty of the share of requests below it, on the logit scale, with one independent request per block. If
+less than one independent request lies above that level, an exponential tail replaces the unseen part, as for
+waiting times (Kingman 1964); since its mean comes from few values, it is extended as Pareto's.
 """
 
 import math
@@ -17,29 +16,29 @@ from numpy.typing import NDArray
 from connector_tax.base.statistics.laws import student_quantile
 
 Floats = NDArray[np.float64]
-# From this percentile on; at the median resampling sees enough on both sides.
+# Least percentile; at the median resampling sees enough on both sides.
 HIGH_FROM = 75.0
-# Blocks are made twice as long as the data ask for; with two thirds of that, 16 queues of 200 and 600
-# requests had their p90 inside in 88 to 100 % of cases, half of them in 95 to 98.
+# Blocks are twice as long as the data require; with two thirds of that, intervals covered the p90 of 16
+# queues of 200 and 600 requests in 88 to 100 % of cases, of half of them in 95 to 98.
 OF_A_BLOCK = 2 / 3
-# The largest exponent: an end beyond it bounds nothing that anybody asks, and its power would overflow.
+# The largest exponent: a larger end is no useful bound, and its power would overflow.
 FARTHEST = 100.0
-# Observations above this share are the tail whose mean excess is taken.
+# The mean excess is of observations above this share.
 TAIL_FROM = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the upper end of one percentile needs of a sample.
+    """The properties of a sample that the upper end of one percentile needs.
 
     Attributes:
         share: the percentile as a share.
-        independent: how many independent observations the sample is worth, at least 2.
+        independent: the equivalent number of independent observations, at least 2.
         n: observations.
-        above: the largest of them, in order, from ``share`` on; +infinity where a request did not finish.
+        above: the largest of them, in order, from ``share`` on; +infinity for an unfinished request.
         excess: mean excess of finite values over the ``TAIL_FROM`` quantile.
-        excesses: how many that mean is of.
-        factor: makes the interval of the level so many times as wide.
+        excesses: number of values in that mean.
+        factor: widens the interval of the level.
     """
 
     share: float
@@ -52,7 +51,7 @@ class Tail:
 
     @classmethod
     def of(cls, ordered: Floats, q: float, length: int, factor: float = 1.0) -> "Tail | None":
-        """Take what the percentile ``q`` needs of a sample; None below ``HIGH_FROM``.
+        """Extract what the percentile ``q`` needs of a sample; None below ``HIGH_FROM``.
 
         Args:
             ordered: shape (n,), in rising order.
@@ -70,9 +69,8 @@ class Tail:
         return cls(share, independent, n, above, excess, int(excesses.size), factor)
 
     def upper(self, confidence: float) -> float:
-        """Return the upper end of an equal-tailed interval; +infinity where it reaches a request that did not
-        finish."""
-        # The highest level that may be ``share`` in truth, on the logit scale.
+        """Return the upper end of an equal-tailed interval; +infinity if it reaches an unfinished request."""
+        # The highest level whose true value may be ``share``, on the logit scale.
         t = float(student_quantile((1 + confidence) / 2, max(2.0, self.independent - 1)))
         deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
         logit = math.log(self.share / (1 - self.share)) + deviation
@@ -81,10 +79,10 @@ class Tail:
         last = max(self.share, 1 - 1 / self.independent)
         if level <= last:
             return seen
-        # -ln(1 - level) of the logit itself: with two blocks and 99.9 % the level is 1 to the last digit.
+        # -ln(1 - level) from the logit itself: with two blocks and 99.9 % the level rounds to 1.
         beyond = float(np.logaddexp(0.0, logit)) + math.log1p(-last)
-        # The next value of an exponential law whose mean is itself an average of so few: Pareto's, a little
-        # longer than the law.
+        # The next value of an exponential law whose mean comes from few values follows Pareto's, slightly
+        # longer.
         few = max(1, self.excesses)
         return max(seen, self._quantile(last) + self.excess * few * math.expm1(min(beyond / few, FARTHEST)))
 

@@ -1,42 +1,41 @@
-"""Digits of a number and of the ends of its interval: as many as they need to read differently, and no sign
-in front of zero."""
+"""Formats numbers and the ends of their intervals with enough digits to differ, and zero without a sign."""
 
 import math
 from collections.abc import Callable, Sequence
 
-# The rest that sums of floating-point numbers leave where they cancel.
+# The residue of floating-point sums that cancel.
 NOTHING = 1e-9
 # More digits than a number is known to.
 MOST_SIGNIFICANT = 3
-# Decimals beyond the least that any number is tried with; numbers that need more read alike.
+# Largest number of extra decimals tried; numbers that need more read alike.
 MOST_MORE = 12
 
 
 def usual_decimals(size: float) -> int:
-    """Return one decimal below ten, none from there on."""
+    """Return one decimal below ten, else none."""
     return 0 if size >= 9.95 else 1
 
 
 def digits_apart(
     values: Sequence[float], decimals: Callable[[float], int] = usual_decimals, *, no_zero: bool = False
 ) -> list[str]:
-    """Format numbers that are read side by side: ``[0.101, 0.098, 0.104]`` -> ``["0.101", "0.098",
-    "0.104"]``, ``[31.2, 27.0, 36.1]`` -> ``["31", "27", "36"]``.
+    """Format numbers that are read side by side.
 
-    Numbers that differ read alike only where they are alike in three significant digits, or in more where
+    ``[0.101, 0.098, 0.104]`` -> ``["0.101", "0.098", "0.104"]``, ``[31.2, 27.0, 36.1]`` -> ``["31", "27",
+    "36"]``. Different numbers read alike only if they agree in three significant digits, or in more if
     ``decimals`` has more.
 
     Args:
-        values: finite, in the unit that is printed.
-        decimals: how many a number of this size has at least.
-        no_zero: what is not zero has its first digit, wherever that is, and so does not read as zero.
+        values: finite, in the printed unit.
+        decimals: returns the least decimals of a number of this size.
+        no_zero: a nonzero number keeps its first digit, wherever it is, and so does not read as zero.
 
     Returns:
         One text each, with an ASCII minus; zero, and what is rounded to it, is ``"0"``.
     """
     more = 0
     for more in range(MOST_MORE):
-        # 0.09 beside 0.14 as 0.1 does not read differently: both read 0.1 at as many decimals.
+        # 0.09 beside 0.14 as 0.1 does not differ: both read 0.1 with the same decimals.
         texts = [_text(v, decimals(abs(v)), more, no_zero) for v in values]
         if not _alike(values, texts):
             break
@@ -44,7 +43,7 @@ def digits_apart(
 
 
 def _alike(values: Sequence[float], texts: Sequence[str]) -> bool:
-    """Return whether two numbers that differ read alike."""
+    """Return whether two different numbers read alike."""
     return any(
         texts[j] == texts[k] and abs(values[j] - values[k]) >= NOTHING
         for k in range(len(values))
@@ -53,10 +52,10 @@ def _alike(values: Sequence[float], texts: Sequence[str]) -> bool:
 
 
 def _text(value: float, least: int, more: int, no_zero: bool, *, whole_digit: bool = False) -> str:
-    """
+    """Format one number.
+
     Args:
-        whole_digit: whether its first digit is kept also where it would not read as zero: 0.075 as 0.1 is a
-            third too large.
+        whole_digit: keep its first digit even if it would not read as zero: 0.1 is a third more than 0.075.
     """
     size = abs(value)
     if size < NOTHING:

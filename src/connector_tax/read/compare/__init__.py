@@ -1,1 +1,1 @@
-"""Two campaigns, tax by tax."""
+"""Compares two campaigns, tax by tax."""

@@ -1,9 +1,9 @@
-"""Changes between two campaigns: each tax in A, in B, and the difference with an interval.
+"""Computes changes between two campaigns: each tax in A, in B, and the difference with an interval.
 
-A and B are two days, two releases, two GPUs: measured independently, so a difference needs their intervals
-alone. Taxes are either campaign's main ones (``main_taxes``). One of one launch and one over blocks of
-launches are not compared: the interval of the former does not hold what launches differ by. Plain with a
-connector's settings is shown and decides nothing.
+A and B are two days, two releases or two GPUs, measured independently, so their intervals suffice for a
+difference. Taxes are each campaign's main ones (``main_taxes``). A tax of one launch and one over blocks are
+not compared: the former's interval lacks the spread between launches. Plain with a connector's settings is
+shown and decides nothing.
 """
 
 from dataclasses import dataclass
@@ -42,10 +42,9 @@ from connector_tax.read.figures.words import rate as rate_text
 
 
 def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
-    """Return the flags of the cells that a tax is made of: the usable ones of its launch, or of the blocks
-    that it is a mean over.
+    """Return the flags of the usable cells behind a tax: of its launch, or of its blocks.
 
-    Plain's second launches are in blocks alone.
+    Plain's second launches exist only in blocks.
     """
     over_blocks = blocks_of(tax) is not None
     phases = _own_blocks(aggregate, tax) if over_blocks else {tax.phase}
@@ -61,15 +60,14 @@ def flags_behind(aggregate: Aggregate, tax: TaxRow) -> set[str]:
 
 
 def _own_blocks(aggregate: Aggregate, tax: TaxRow) -> set[str]:
-    """Return the blocks in which its configuration and plain have a number; equal rates have one entry of
-    blocks."""
+    """Return the blocks in which the configuration and plain have a number; equal rates share one entry."""
     for entry in aggregate.repeats:
         if (entry.rate_per_s, entry.metric) == (tax.rate_per_s, tax.metric):
             return {block for row in entry.taxes if row.config == tax.config for block in row.by_block}
     return set()
 
 
-# These decide; steps are shown beside them where both campaigns recorded them.
+# The deciding latencies; steps are shown beside them if both campaigns recorded them.
 LATENCIES: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 STEPS: tuple[Metric, ...] = ("step_p50_us", "callback_p50_us")
 FALLBACK = "fallback_lowest_rate"
@@ -78,7 +76,7 @@ WORDS = {TAX: "worse", GAIN: "better", NO_TAX_FOUND: "not told apart", UNDETERMI
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two campaigns; ``name`` is A or B."""
+    """Either of the two campaigns; ``name`` is A or B."""
 
     name: str
     path: Path
@@ -86,7 +84,7 @@ class Side:
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Where taxes are compared; ``per_s`` is null where nothing can be, and ``sentence`` says why."""
+    """The rate of the comparison; ``per_s`` is null if there is none, and ``sentence`` says why."""
 
     per_s: float | None
     a_ref_safe_per_s: float | None
@@ -95,8 +93,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Number(Ends, frozen=True, kw_only=True):
-    """One tax of one campaign, a ratio less one or microseconds; ``reason`` is null where there is a
-    number."""
+    """A tax of one campaign, a ratio minus one or microseconds; ``reason`` is null if there is a number."""
 
     reason: str | None
     n_blocks: int = 1
@@ -108,7 +105,7 @@ def no_number(reason: str) -> Number:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One tax in both; ``change`` is B's less A's, null for ``reason``."""
+    """A tax in both campaigns; ``change`` is B's minus A's, or null with a ``reason``."""
 
     config: str
     metric: Metric
@@ -122,12 +119,12 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def decides(self) -> bool:
-        """Plain with a connector's settings is no connector: its tax is shown and is no regression."""
+        """Return whether the tax is a connector's; plain with a connector's settings cannot regress."""
         return is_connector(self.config)
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether it may be any amount, in one direction or both."""
+        """Return whether the change is unbounded in at least one direction."""
         return self.change is not None and None in (self.change.low, self.change.high)
 
 
@@ -143,7 +140,7 @@ class InNeither(msgspec.Struct, frozen=True):
     """A configuration without a tax in A and in B.
 
     Attributes:
-        skipped: preflight took it out of every campaign that planned it.
+        skipped: preflight skipped it in every campaign that planned it.
         planned_in: the sides that planned it.
     """
 
@@ -154,19 +151,19 @@ class InNeither(msgspec.Struct, frozen=True):
 
     @property
     def withholds(self) -> bool:
-        """Whether both campaigns asked for a connector's tax, so that nobody can tell whether it rose."""
+        """Return whether both planned this connector's tax, so that a rise cannot be excluded."""
         return len(self.planned_in) == 2 and not self.skipped and is_connector(self.config)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What decides, and on what.
+    """The result of a comparison, with the rules that decide it.
 
     Attributes:
         confidence: of every interval in it.
-        fail_above: a rise of a tax by more than this ratio is a regression, if the rise is significant.
-        deciding: the metrics that may be one.
-        allow_missing: a tax that cannot be compared is no reason to withhold a verdict.
+        fail_above: a significant rise of a tax by more than this ratio is a regression.
+        deciding: the metrics that may regress.
+        allow_missing: a tax that cannot be compared does not prevent a verdict.
     """
 
     a: Side
@@ -186,27 +183,27 @@ class Comparison:
 
     @property
     def asked(self) -> list[Change]:
-        """Changes that may be a regression."""
+        """Return changes that may be a regression."""
         return [c for c in self.changes if c.metric in self.deciding and c.decides]
 
     @property
     def decisive(self) -> list[Change]:
-        """Changes of which it is known whether they are a regression."""
+        """Return changes known to be a regression or none."""
         return [c for c in self.asked if c.regression or (c.change is not None and not c.is_unbounded)]
 
     @property
     def missing(self) -> list[Change]:
-        """Changes that may be a regression and cannot be computed."""
+        """Return changes that may be a regression and cannot be computed."""
         return [c for c in self.asked if c.change is None]
 
     @property
     def unbounded(self) -> list[Change]:
-        """Changes that may be a regression and are not known to be one."""
+        """Return unbounded changes that may be a regression but are not known to be one."""
         return [c for c in self.asked if c.is_unbounded and not c.regression]
 
     @property
     def gone(self) -> bool:
-        """Whether B lacks a connector of A: one that no longer starts has no tax."""
+        """Return whether B lacks a connector of A, as one that no longer starts."""
         return any(x.side == self.a.name and is_connector(x.config) for x in self.only_in)
 
     @property
@@ -215,7 +212,7 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0: no regression, 1: at least one, 2: of some tax nobody can tell whether it rose."""
+        """Return 0: no regression, 1: at least one, 2: for some tax a rise cannot be excluded."""
         if self.regressions:
             return 1
         unknown = any(absent.withholds for absent in self.in_neither)
@@ -229,7 +226,7 @@ def read_side(name: str, path: Path) -> Side:
     Raises:
         ArtifactError: missing, not JSON, of another schema, or of another form.
     """
-    # A link that somebody names is followed; one that lies in a campaign's folder is not.
+    # A link given as the path is followed, one inside a campaign's folder is not.
     file = path.resolve() if path.suffix == ".json" else path / "aggregate.json"
     return Side(name, path, read_aggregate(file))
 
@@ -290,9 +287,10 @@ def _refuse_unlike(a: Side, b: Side) -> None:
 
 
 def common_rate(a: Side, b: Side) -> Rate:
-    """Return ref_safe where it is the same; else the highest rate that plain has in both, that is healthy in
-    both and at which taxes of both can be compared: blocks are launched at a campaign's own reference rates
-    alone.
+    """Return the rate at which to compare.
+
+    It is ref_safe if both share it; else the highest common rate of plain that is healthy in both and has
+    comparable taxes: blocks run only at a campaign's own reference rates.
     """
     first, second = (reference_rate(side.aggregate, "ref_safe") for side in (a, b))
 
@@ -304,12 +302,12 @@ def common_rate(a: Side, b: Side) -> Rate:
     if first is None or second is None:
         return found("missing", sides=[s.name for s, r in ((a, first), (b, second)) if r is None])
     if fallen := [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]:
-        # Also where both fell back to the same rate: nobody knows how much of a tax there is queueing.
+        # Also if both fell back to the same rate: the share of queueing in the taxes is unknown.
         return found("fallback", sides=fallen)
     if first == second:
         return found("equal", first)
     measured = [{cell.rate_per_s for cell in rated_cells(side.aggregate, "a", "plain")} for side in (a, b)]
-    # Below ref_safe nothing is saturated, by its definition.
+    # Below ref_safe nothing is saturated, by definition.
     healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
     if not healthy:
         return found("none", None)
@@ -317,7 +315,7 @@ def common_rate(a: Side, b: Side) -> Rate:
 
 
 def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
-    """Return whether some latency of some configuration can be compared at that rate."""
+    """Return whether any latency of any configuration can be compared at that rate."""
     return any(
         not _why_not(*(tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b)))
         for config in a.aggregate.config_ids
@@ -339,7 +337,7 @@ def _changes(
         why_not = _why_not(first, second)
         timed = all(side.aggregate.step_timing_available for side in (a, b))
         if metric in STEPS and why_not and not (timed and (first.known or second.known)):
-            continue  # not every release can be timed; where one was not there is nothing to say
+            continue  # not every release can be timed
         value = None if why_not else _difference(first, second)
         rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
         regression = metric in deciding and rose and is_connector(config)
@@ -356,7 +354,7 @@ def word_of(change: Interval | None, regression: bool) -> str:
 
 
 def _why_not(a: Number, b: Number) -> str:
-    """Return in which campaign there is no number, and why; empty where the two can be compared."""
+    """Return which campaign lacks a number, and why; empty if the two can be compared."""
     missing = [f"in {name} {found.reason}" for name, found in (("A", a), ("B", b)) if not found.known]
     if missing or (a.n_blocks == 1) == (b.n_blocks == 1):
         return "; ".join(missing)
@@ -373,13 +371,13 @@ def _difference(a: Number, b: Number) -> Interval | None:
 
 
 def _measured(aggregate: Aggregate, config: str, rate_per_s: float | None) -> bool:
-    """Return whether it has a tax at that rate, be it one that is unavailable."""
+    """Return whether the configuration has a tax at that rate, even an unavailable one."""
     rows = rated_cells(aggregate, "a", config) if rate_per_s is None else _at(aggregate, config, rate_per_s)
     return bool(rows)
 
 
 def _at(aggregate: Aggregate, config: str, rate_per_s: float | None) -> list[TaxRow]:
-    """Return the main taxes at that rate, at the reference rates first."""
+    """Return the main taxes at that rate, reference rates first."""
     return [t for t in aggregate.main_taxes if (t.config, t.rate_per_s) == (config, rate_per_s)]
 
 

@@ -1,5 +1,5 @@
-"""A comparison as text that ends with its verdict, and as one JSON object (``docs/formats.md`` lists the
-keys); and the other differences between the two campaigns, which a reader must know beside their taxes.
+"""Formats a comparison as text that ends with its verdict, and as one JSON object (``docs/formats.md`` lists
+the keys); and lists other differences between the campaigns that qualify their taxes.
 """
 
 import json
@@ -39,7 +39,7 @@ from connector_tax.read.figures.words import (
     with_interval,
 )
 
-# Facts that taxes depend on beside connector, versions and rate, by their names in ``provenance``.
+# Conditions of taxes other than connector, versions and rate, by their names in ``provenance``.
 _ALIKE = (
     *("engine_kind", "model", "arrival", "confidence", "host.cpu", "host.cores"),
     *(
@@ -52,7 +52,7 @@ _ALIKE = (
     *("settings.engine.pin_cpus", "settings.engine.step_timing"),
 )
 _ALIKE_BENEATH = ("engine_args.", "settings.engine.env.")
-# These say which campaign it is and in which order it ran, and are not compared.
+# Identify the campaign and its order, and are not compared.
 _UNASKED = ("config_hash", "created_utc", "order", "cards")
 # The same host reports a few MiB more or less after a reboot.
 PASSING = {"host.memory_mib"}
@@ -60,7 +60,7 @@ PASSING = {"host.memory_mib"}
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not the same; ``-`` where a campaign does not say."""
+    """A difference between the campaigns; ``-`` if one does not say."""
 
     what: str
     a: str
@@ -68,7 +68,7 @@ class Difference:
 
 
 def differences(comparison: Comparison) -> list[Difference]:
-    """Return what differs in ``provenance``, by its names there; in reference rates and flags."""
+    """Return differences in ``provenance`` (by its names), reference rates and flags."""
     configs = {c.config for c in comparison.changes}
     first, second = (_facts(side, configs) | _flags(side, comparison) for side in comparison.sides)
     pairs = [Difference(n, first.get(n, "-"), second.get(n, "-")) for n in dict.fromkeys([*first, *second])]
@@ -86,14 +86,12 @@ def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
 
 
 def has_to_be_alike(side: Side) -> dict[str, str]:
-    """Return what taxes depend on beside connector, versions and rate, in words: campaigns that differ in one
-    of these are different series."""
+    """Return conditions of taxes other than connector, versions and rate; they define a series."""
     provenance, shape = side.aggregate.provenance, phase_a_shape(side.aggregate)
     return {
         "device": _device_of_series(side),
         "shape of Phase A": "-" if shape is None else f"{shape[0]} prompt and {shape[1]} output tokens",
-        # Neighbours take from a host what its cores, memory and buses are shared of, and cards of one kind
-        # differ.
+        # Neighbours on a host share cores, memory and buses, and cards of one kind differ.
         "engines side by side": str(provenance.engines_at_once),
         "cards, or places without one": str(len(provenance.cards or ()) or 1),
         "comparisons across cards": "some" if provenance.mixed_cards else "none",
@@ -107,7 +105,7 @@ def has_to_be_alike(side: Side) -> dict[str, str]:
 
 
 def _device_of_series(side: Side) -> str:
-    """Name the device; cards count by their names, since another card of the same kind is no other device."""
+    """Name the device; cards count by model, since another card of the same kind is the same device."""
     if on_embedded_engine(side.aggregate):
         return "the embedded engine"
     if (clock := side.aggregate.provenance.clock) is not None:
@@ -117,9 +115,10 @@ def _device_of_series(side: Side) -> str:
 
 
 def _facts(side: Side, configs: Collection[str]) -> dict[str, str]:
-    """
+    """Return the facts that are compared, by name.
+
     Args:
-        configs: connectors of which it is said how they were launched.
+        configs: connectors whose launch settings are included.
     """
     given: dict[str, Any] = msgspec.to_builtins(side.aggregate.provenance)
     every = given["settings"].get("connectors") or {}
@@ -149,7 +148,7 @@ def _text(value: object) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Return what qualifies every number."""
+    """Return the notes that qualify every number."""
     a, b = (side.aggregate.provenance for side in comparison.sides)
     found = []
     for side in comparison.sides:
@@ -166,11 +165,9 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def identity(side: Side) -> tuple[object, ...]:
-    """Return what identifies a campaign's launches: of one campaign before and after a loss both sides share
-    them.
+    """Return what identifies a campaign's launches, the same for two copies of one campaign.
 
-    Two hosts may start a campaign of one name in the same second, and not every campaign says when it
-    started.
+    Two hosts may start campaigns of one name in the same second, and not every campaign records its start.
     """
     aggregate, provenance = side.aggregate, side.aggregate.provenance
     host = {f"host {name}": value for name, value in provenance.host.items()}
@@ -190,7 +187,7 @@ def identity(side: Side) -> tuple[object, ...]:
 
 
 TEMPLATE = Path(__file__).with_name("compare.txt.j2")
-# In the verdict, of a kind.
+# Longest list of one kind in the verdict.
 MOST_NAMED = 9
 METRIC_WORDS: dict[Metric, str] = {
     "ttft_p90": "TTFT p90",
@@ -223,19 +220,18 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 def side_document(side: Side) -> dict[str, Scalar]:
     found = side.aggregate
-    # A name that is no UTF-8 would leave a document that nobody can write.
+    # A path that is not UTF-8 would make the document unwritable.
     path, vllm = printable(str(side.path)), found.provenance.versions.get("vllm")
     return {"path": path, "campaign": found.campaign, "date": found.date, "vllm": vllm}
 
 
 def comparison_json_text(found: Comparison) -> str:
-    """Return the document in ASCII: a terminal takes U+009B, which JSON leaves as it is, for the beginning of
-    a command."""
+    """Return the document in ASCII, since terminals take an unescaped U+009B as the start of a command."""
     return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(found)))), indent=2)
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Return it for people; the last line is the verdict."""
+    """Return the comparison as text; the last line is the verdict."""
     tables = {
         words: rows
         for metric, words in METRIC_WORDS.items()
@@ -265,13 +261,12 @@ def number_text(found: Number, unit: Unit) -> str:
 
 
 def change_text(change: Change) -> str:
-    """Format a change; percentages differ by percentage points."""
+    """Format a change; percentages change by percentage points."""
     return with_interval(change.change, change.unit).replace(" %", " pp") if change.change is not None else ""
 
 
 def sentence(c: Comparison) -> str:
-    """Return the verdict, on one line, with what its intervals hold and what qualifies them: it gets quoted
-    without the rest."""
+    """Return the verdict on one line, with what qualifies it, since it is quoted alone."""
     named = {id(x): f"{METRIC_WORDS[x.metric]} of {x.config}" for x in c.changes}
     absent = [x for x in c.in_neither if is_connector(x.config)]
     both = [x for x in absent if len(x.planned_in) == 2]

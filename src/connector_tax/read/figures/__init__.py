@@ -1,1 +1,1 @@
-"""``aggregate.json`` to nine figures; one file per figure, one style, a reason for each one left out."""
+"""Draws nine figures from ``aggregate.json``, in one style, with a reason for each one left out."""

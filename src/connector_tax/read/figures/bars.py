@@ -1,5 +1,6 @@
-"""Figures 4, 5, 7 and 8: the tax of every connector at both reference rates, over prompt and output length,
-in parts, and of a stack beside its parts."""
+"""Draws figures 4, 5, 7 and 8: the taxes of all connectors at both reference rates, over prompt and output
+length, in parts, and of a stack beside its parts.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ BAR = 0.38
 FLOOR = "#E9E9E9"
 GAP = "#B2182B"
 HATCH_OF = {"ref_safe": "", "ref_load": "////"}
-# Figure 5's cells whose interval does not exclude zero.
+# Hatches of Figure 5's cells whose interval does not exclude zero.
 HATCHES = {NO_TAX_FOUND: "////", UNDETERMINED: "...."}
 # Columns of the CSV beside each figure.
 BAR_COLUMNS = (
@@ -142,17 +143,17 @@ def _columns(tax: TaxRow, names: str) -> Row:
 
 
 def _gap(aggregate: Aggregate, config: str, metric: LatencyMetric) -> Interval | None:
-    """Return what load adds to a tax at Phase A's shape."""
+    """Return by how much load increases a tax at Phase A's shape."""
     rows = (a for a in aggregate.amplification if (a.config, a.metric) == (config, metric))
     row = next((a for a in rows if a.input_tokens is None or a.shape == phase_a_shape(aggregate)), None)
     return None if row is None else row.interval
 
 
 def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    """Draw the TTFT tax over prompt and output length, one heatmap per connector (phase B).
+    """Draw the TTFT tax over prompt and output length, one heatmap per connector (Phase B).
 
-    A shape that somebody could not hold at ref_safe was measured at a lower rate; then every cell names its
-    own. At Phase A's shape the main tax counts, as in Figure 4, also where Phase B's own cell is missing.
+    A shape that some configuration could not hold at ref_safe was measured at a lower rate; then every cell
+    shows its rate. At Phase A's shape the main tax counts, as in Figure 4, even if Phase B's cell is missing.
     """
     own = [
         tax
@@ -171,7 +172,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     texts = {id(tax): _cell_text(tax, len(rates) > 1, "\n" if form.narrow else " ") for tax in taxes}
     cells = [text.split("\n") for text in texts.values()]
 
-    # Cells are as large as their numbers need, and panels stand side by side as the width allows.
+    # Cells are as large as their numbers need; as many panels as fit stand side by side.
     widest, tallest = max(len(line) for cell in cells for line in cell), max(map(len, cells))
     wide = max(len(outputs) * (0.57 * form.small * widest + 3), 0.6 * form.small * max(map(len, names)))
     panel = (wide + form.small) / 72
@@ -184,7 +185,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
     points = sorted(abs(tax.point) for tax in taxes if tax.point is not None)
-    # One saturated cell must not bleach the rest: the scale ends at three times the median, the text has the
+    # One saturated cell must not bleach the rest: the scale ends at three times the median; the text has the
     # number.
     limit = max(min(points[-1], 3 * points[len(points) // 2]), 0.02)
     norm = Normalize(-limit, limit)
@@ -231,8 +232,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
-    """Return each configuration's main tax at each of Phase B's shapes; its own cell there may be missing, or
-    all of Phase B."""
+    """Return configuration -> shape -> main tax, for Phase B's shapes; Phase B's own cells may be missing."""
     grids: dict[str, Grid] = {}
     for measured in own:
         tax = main_tax_for(aggregate, measured)
@@ -245,7 +245,7 @@ def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
 
 
 def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
-    """Return the text of a cell: the tax, its interval, and where they differ its rate and its blocks."""
+    """Return a cell's text: tax, interval, and where they differ, rate and blocks."""
     value = tax.interval
     assert value is not None, "a grid has taxes with a number"
     point, low, high = (text.removesuffix(" %") for text in interval_texts(value, no_low="?", no_high="?"))
@@ -258,8 +258,7 @@ def _cell_text(tax: TaxRow, with_rate: bool, between: str) -> str:
 
 
 def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour: Any, points: float) -> None:
-    """Write a cell's numbers, dark on light colours and light on dark ones, and hatch a cell whose interval
-    holds zero."""
+    """Write a cell's numbers in a contrasting colour, and hatch it if its interval contains zero."""
     hatch = HATCHES.get(tax.effect) if tax else None
     if hatch:
         axes.add_patch(Rectangle((x, y), 1, 1, hatch=hatch, fill=False, edgecolor="#8A8A8A", linewidth=0))
@@ -274,11 +273,11 @@ def _write_cell(axes: Any, x: int, y: int, tax: TaxRow | None, text: str, colour
 NOOP = "noop_connector"
 PARTS = ("flags", "framework", "implementation")
 FLAGS_COLOUR, WHISKER, WHOLE, GREY = "#F0E442", "#333333", "#111111", "#666666"
-# Rows of one connector: its three parts, then the whole.
+# Offsets of one connector's rows: three parts, then the whole.
 OFFSETS = (-0.3, -0.1, 0.1, 0.3)
 PART_BAR = 0.17
-# The stacked configuration and its parts; the first whose members all have a tax is drawn. The second runs
-# on hosts without a GPU.
+# Stacked configuration -> its parts; the first whose members all have a tax is drawn. The second runs on
+# hosts without a GPU.
 STACKS = {
     "multi_mooncake_lmcache": ("mooncake_both", "lmcache_only"),
     "multi_noop_example": ("noop_connector", "example_connector"),
@@ -287,19 +286,20 @@ STACKS = {
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One connector's tax on one latency; ``parts`` is empty where it is not split, and has no flags where
-    these are not known."""
+    """A connector's tax on one latency.
+
+    ``parts`` is empty if the tax is not split, and lacks flags if they are unknown.
+    """
 
     total: Interval
     parts: dict[str, Interval]
 
 
 def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    """Draw each tax in three parts: settings that the connector switches, vLLM's framework, the connector's
-    own code.
+    """Draw each tax in three parts: switched settings, vLLM's framework, the connector's own code.
 
-    Where no launch of plain had the connector's settings, in the two parts of the published experiment: the
-    no-op connector's tax, and what the connector adds to it.
+    If no launch of plain had the connector's settings, draw the published experiment's two parts: the no-op
+    connector's tax, and what the connector adds to it.
     """
     stacks: dict[LatencyMetric, dict[str, Stack]] = {}
     for row in aggregate.decomposition:
@@ -337,7 +337,7 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             ]
             axes.axhline(place + 0.5, color="#DDDDDD", linewidth=0.6)
         bars.label(names_of(aggregate, order), f"tax of {METRICS[metric]} (%)")
-        # The taxes behind the bars: those that are split, and those that are parts of them.
+        # The taxes behind the bars: those that are split, and those that are parts.
         behind = {*found, *(MATCHED + c for c, s in found.items() if "flags" in s.parts)}
         behind |= {NOOP for s in found.values() if "framework" in s.parts}
         taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
@@ -388,7 +388,7 @@ def _not_split(aggregate: Aggregate) -> Omitted:
 
 
 def _bar(axes: Any, y: float, config: str, part: str, start: float, value: Interval) -> list[float]:
-    """Draw one part from where the one before ended; return the places that its whisker reaches."""
+    """Draw one part from the end of the previous one; return the positions that its whisker reaches."""
     style: Any = {
         "flags": {"color": FLAGS_COLOUR},
         "framework": {"color": look_of(NOOP).colour},
@@ -398,7 +398,7 @@ def _bar(axes: Any, y: float, config: str, part: str, start: float, value: Inter
     low, high = (None if e is None else start + e for e in (value.low, value.high))
     moved = Interval(start + value.point, low, high)
     error_bar(axes, y, moved, horizontal=True, colour=WHISKER)
-    # The dot tells it from the outline of a bar that ends where the whisker does.
+    # The dot distinguishes it from the outline of a bar that ends at the whisker's end.
     axes.plot(moved.point, y, "o", color=WHISKER, zorder=3)
     return ends_of(moved)
 
@@ -410,7 +410,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         if verdict.id == "H4" and len(verdict.numbers.parts or {}) == 2:
             first, second = verdict.numbers.parts or {}
             candidates.setdefault(verdict.subject, (first, second))
-    # Taxes of one launch and over blocks are not added up.
+    # A tax of one launch and one over blocks are never added.
     members = {whole: (*parts, whole) for whole, parts in candidates.items()}
     alike = [
         ids
@@ -437,7 +437,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     axes.plot([total.point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
     bars.label([first_name, second_name, "sum of the two", whole_name], "tax of TTFT p90 (%)")
     at = reference_rate(aggregate, "ref_safe")
-    # Over blocks a tax is against the mean of plain's two launches of each.
+    # Over blocks a tax is relative to the mean of plain's two launches in each.
     plains = ["plain"] if shown[0].of_one_launch else ["plain", PLAIN_AGAIN]
     return finished(
         aggregate,
@@ -456,8 +456,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Interval:
-    """Return the verdict's sum of the parts; without a verdict its ends are the sums of theirs, at least as
-    wide as need be."""
+    """Return the verdict's sum of the parts; without a verdict the bounds are summed, which never narrows."""
     verdict = aggregate.hypothesis("H4", whole)
     if verdict is not None and (found := verdict.numbers.sum_of_parts) is not None and found.interval:
         return found.interval
@@ -469,7 +468,7 @@ def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Inte
 def _no_stack(
     aggregate: Aggregate, members: dict[str, tuple[str, str, str]], taxes: dict[str, TaxRow]
 ) -> Omitted:
-    """Say of the stack that this campaign asked for, else of the first, whose tax is missing."""
+    """Name the stack that this campaign planned, else the first, whose tax is missing."""
     asked = [ids for whole, ids in members.items() if whole in aggregate.configs]
     of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
     if not asked and of_h4:

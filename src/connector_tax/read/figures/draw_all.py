@@ -1,8 +1,7 @@
-"""Every figure of a campaign: ``aggregate.json`` in, ``figures/`` out, replaced as a whole.
+"""Draws every figure of a campaign from ``aggregate.json`` into ``figures/``, which is replaced as a whole.
 
-``index.json`` lists all of them with their captions, or with the reason for leaving them out. Figures for
-papers lie in ``figures/paper/``; drawing the page's draws those that are there anew, so that none of an
-earlier aggregate stays beside them.
+``index.json`` lists all with their captions, or the reason for leaving them out. Figures for papers are in
+``figures/paper/``; drawing the page's figures redraws them, so that none stays from an earlier aggregate.
 """
 
 import csv
@@ -39,10 +38,10 @@ FIGURES: dict[str, Callable[[Aggregate], Drawn | Omitted]] = {
 
 
 def draw_figures(root: Path, purpose: str = "page") -> list[Entry]:
-    """Draw all figures of the campaign at ``root`` and return what ``index.json`` lists.
+    """Draw all figures of the campaign at ``root`` and return the entries of ``index.json``.
 
     Args:
-        purpose: the page's go into ``figures/``, those of a paper into a folder in it.
+        purpose: ``page`` draws into ``figures/``, others into a folder in it.
 
     Raises:
         ArtifactError: there is no aggregate, it has another form, or the disk is full.

@@ -1,6 +1,6 @@
-"""The fleet's figure: share of requests that miss their SLO against load, a panel for each policy and size.
+"""Draws the fleet's figure: share of requests that miss their SLO against load, per policy and size.
 
-With one configuration, as where profiles are given, policies are the lines. Reads ``fleet.json``.
+With one configuration, as from profiles, policies are the lines. Reads ``fleet.json``.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def draw_fleet(fleet: Fleet, folder: Path) -> None:
     sizes = list(dict.fromkeys(r.instances for r in rows))
     of_profiles = len({r.config for r in rows}) == 1
     panels = [""] if of_profiles else list(dict.fromkeys(r.policy for r in rows))
-    # Lines of policies: routers by colour and marker, queues by dashes.
+    # Policies' lines: routers by colour and marker, queues by dashes.
     lines: dict[str, dict[str, Any]] = {}
     for r in rows:
         look = look_of(r.config)
@@ -58,7 +58,7 @@ def draw_fleet(fleet: Fleet, folder: Path) -> None:
                         ),
                         key=lambda point: point[0],
                     )
-                    # Set apart a little, so that whiskers do not overlap.
+                    # A small shift keeps whiskers from overlapping.
                     aside = 0.006 * (position - (len(lines) - 1) / 2)
                     axes.plot(
                         [load + aside for load, *_ in own],
@@ -96,7 +96,7 @@ def draw_fleet(fleet: Fleet, folder: Path) -> None:
 
 
 def _note(notes: Sequence[str], of_profiles: bool) -> str:
-    """Say that fleets are modelled, the first short note, and how much more there is to read."""
+    """Return the note: fleets are modelled, the first short note, and how many more there are."""
     parts = [] if of_profiles else ["Modelled fleets, not measured ones"]
     short = [clean(n) for n in notes if len(n) <= 60][:1]
     more = len(notes) - len(short)

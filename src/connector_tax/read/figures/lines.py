@@ -1,5 +1,5 @@
-"""Figures 1 to 3, 6 and 9: TTFT p90, TPOT p90 and achieved throughput against the send rate, how long a
-scheduler step takes, and where the microseconds go that a connector adds to a decoding step.
+"""Draws figures 1 to 3, 6 and 9: TTFT p90, TPOT p90 and achieved throughput against the send rate, scheduler
+step durations, and the parts of a connector's added time per decoding step.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -53,11 +53,10 @@ LATENCIES: dict[str, tuple[Latency, str]] = {
 CRITERIA = {"throughput": "_", "waiting": "+", "ttft_growth": "1"}
 REQUESTED = "requested send rate (req/s)"
 GREY = "#333333"
-# Neighbouring lines are set apart sideways by this factor per configuration, so their intervals can be told
-# apart.
+# Neighbouring lines are shifted sideways by this factor per configuration, so their intervals stay distinct.
 SIDESTEP = 1.022
-# Of Figure 3's markers, against the usual: where all keep up they lie on one another, and the earlier ones
-# show behind the later.
+# Relative sizes of Figure 3's markers: where all keep up they coincide, and earlier ones show behind later
+# ones.
 LARGEST, SMALLEST = 2.6, 0.8
 
 
@@ -111,7 +110,7 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             for words, marker in marks.items()
         ]
     [axes, *below][-1].set_xlabel(REQUESTED)
-    # A configuration without any point has no line, and its cells are named all the same.
+    # A configuration without any point has no line, but its cells are still named.
     missing = {
         c: [rate(cell.rate_per_s) for cell in own if cell not in [drawn for drawn, _ in lines.get(c, ())]]
         for c, own in cells.items()
@@ -152,7 +151,7 @@ def _strip(axes: Axes, fired: Mapping[str, Sequence[MeasuredCell]], names: Seque
 
 
 def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    """Draw it with the line of a server that keeps up (y = x) and the knees."""
+    """Draw throughput with the line of a server that keeps up (y = x) and the knees."""
     every = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
     lines = {c: [cell for cell in own if cell.effective_throughput_per_s > 0] for c, own in every.items()}
     lines = {c: own for c, own in lines.items() if own}
@@ -182,7 +181,8 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         for x, y in points:
             if x == knees.get(config):
                 axes.plot(x, y, markeredgecolor=look.colour, **ring)
-    # Below all points at each knee its rate, every other one further down, so that neighbours do not meet.
+    # Each knee's rate is written below all its points, every other one lower, so that neighbours do not
+    # overlap.
     for k, knee in enumerate(sorted({*knees.values()} & {*rates}, reverse=True)):
         lowest = min(cell.effective_throughput_per_s for cell in cells if cell.rate_per_s == knee)
         axes.annotate(rate(knee), (knee, lowest), xytext=(3, -11 - 12 * (k % 2)), textcoords="offset points",
@@ -212,7 +212,7 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     return finished(aggregate, name, figure, rows, n=n, lists=not_shown(aggregate, "a"), legend=legend)
 
 
-# Part -> colour and hatch (which tells them apart in grey) and words; from the connector's own code outwards.
+# Part -> colour and hatch (which distinguishes it in grey) and words; from the connector's own code outwards.
 LOOKS: dict[Part, tuple[str, str, str]] = {
     "scheduler_hooks": ("#D55E00", "", "hooks, scheduler"),
     "worker_hooks": ("#E69F00", "////", "hooks, worker"),
@@ -246,7 +246,7 @@ def _saturated_steps(aggregate: Aggregate, configs: Collection[str]) -> Lists:
 
 
 def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    """Draw a CDF per configuration, at ref_safe (phase A)."""
+    """Draw a CDF of step durations per configuration, at ref_safe (Phase A)."""
     if (no_times := _no_step_times(aggregate)) is not None:
         return no_times
     curves = _steps(aggregate)
@@ -259,7 +259,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     names = names_of(aggregate, curves)
     for position, (config, steps) in enumerate(curves.items()):
         look = look_of(config)
-        # Marks at other heights per line, so that lines on top of each other still show who they are.
+        # Marks at different heights keep coinciding lines distinguishable.
         axes.plot(
             values[config],
             shares,
@@ -270,7 +270,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         )
         if (median := steps.step_duration_us.p50.interval) is not None:
             error_bar(axes, 0.5, median, horizontal=True, colour=look.colour)
-    # The slowest and fastest half percent would stretch the axis for every line.
+    # The slowest and fastest steps would stretch the axis for every line.
     low, high = np.quantile([v for own in values.values() for v in own], (0.002, 0.998))
     axes.set_xscale("log")
     axes.set_xlim(max(low, 1e-3) / 1.05, max(high, 1e-3) * 1.05)
@@ -299,7 +299,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    """Draw parts above zero to the right and those below to the left; the marker is their sum."""
+    """Draw positive parts to the right and negative ones to the left; the marker is their sum."""
     if (no_times := _no_step_times(aggregate)) is not None:
         return no_times
     entries = {e.config: e for e in aggregate.attribution if e.difference_us.interval is not None}
@@ -351,7 +351,7 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
 
 
 def _no_attribution(aggregate: Aggregate) -> Omitted:
-    """Say whose decoding steps are missing: without plain's nobody's have anything to be set beside."""
+    """Return whose decoding steps are missing; without plain's there is no comparison at all."""
     steps = {c for c, found in _steps(aggregate).items() if found.by_kind.decode_only.n}
     if "plain" not in steps:
         return omitted("no_plain_steps", plain=why_absent(aggregate, "plain"))

@@ -1,10 +1,9 @@
-"""The look of all figures: a colour and a marker per configuration, axes, keys, and how files are written;
-and titles and captions, which are made of codes and the words of ``labels.yaml``.
+"""The look of all figures: a colour and a marker per configuration, axes, keys and files; and titles and
+captions, made from codes and the words of ``labels.yaml``.
 
-Colours are Okabe and Ito's (2008), which people with any common colour vision tell apart; markers carry the
-same information in grey. Both are fixed per id, so a configuration looks the same in every figure of every
-campaign. One code draws a figure for the report's page and for a paper; a ``Form`` says how wide it is there
-and how large its type.
+Colours are Okabe and Ito's (2008), distinct with any common colour vision; markers carry the same information
+in grey. Both are fixed per id, so a configuration looks the same in every figure of every campaign. The same
+code draws for the report's page and for papers; a ``Form`` sets width and type size.
 """
 
 import hashlib
@@ -44,17 +43,17 @@ Row = dict[str, str | int | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a figure is drawn for: the report's page, or one or two columns of a paper.
+    """A medium of figures: the report's page, or one or two columns of a paper.
 
     Attributes:
         suffix: of the files' names.
         width: inches; None: as the figure asks.
-        tallness: inches of height for one of the page's.
-        text: size of type, points.
+        tallness: height relative to the page's.
+        text: type size, points.
         formats: suffixes of the files.
-        titled: whether the title stands above the picture; a paper has it in the caption.
-        narrow: panels stand below each other.
-        mark: size of markers, points.
+        titled: the title is above the picture; a paper has it in the caption.
+        narrow: panels are stacked vertically.
+        mark: marker size, points.
     """
 
     suffix: str = ""
@@ -68,7 +67,7 @@ class Form:
 
     @property
     def small(self) -> float:
-        """Points of what Matplotlib calls small: ticks, keys and notes."""
+        """Return Matplotlib's "small" in points: ticks, keys and notes."""
         return self.text * 0.833
 
 
@@ -86,7 +85,7 @@ FORM: ContextVar[Form] = ContextVar("FORM", default=PAGE)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A finished picture, the clause above it, the caption below it, and the numbers in it."""
+    """A finished picture with title, caption and the numbers in it."""
 
     figure: Figure
     title: str
@@ -96,7 +95,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """Why there is no picture."""
+    """A reason why there is no picture."""
 
     reason: str
 
@@ -152,8 +151,7 @@ _STYLE: Any = {
 
 
 def look_of(config_id: str) -> Look:
-    """Return a look that is fixed for known ids and derived from the id itself for others, so it never
-    depends on the company."""
+    """Return the look of an id: fixed for known ids, derived from the id alone for others."""
     if config_id in _LOOKS:
         return _LOOKS[config_id]
     digest = hashlib.sha256(config_id.encode()).digest()
@@ -163,12 +161,14 @@ def look_of(config_id: str) -> Look:
 
 
 def use_own_fonts() -> None:
-    """Use the DejaVu files that this Matplotlib ships: a host's may be another build, with other numbers of
-    its glyphs, and Matplotlib's list of fonts, which all environments of a user share, may name those
-    alone."""
+    """Use the DejaVu files shipped with this Matplotlib.
+
+    A host's build may number glyphs differently, and Matplotlib's font list, shared by a user's environments,
+    may name only those.
+    """
     own = {str(path) for path in Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")}
     listed = {font.fname for font in fontManager.ttflist if font.name.startswith("DejaVu")}
-    if own and listed != own:  # none where a distribution put its own in their place
+    if own and listed != own:  # no files if a distribution replaced them with its own
         fontManager.ttflist = [f for f in fontManager.ttflist if not f.name.startswith("DejaVu")]
         for path in sorted(own):
             fontManager.addfont(path)
@@ -176,10 +176,10 @@ def use_own_fonts() -> None:
 
 @contextmanager
 def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
-    """Set Matplotlib up for one figure; ``salt`` makes the ids inside its SVG repeatable.
+    """Configure Matplotlib for one figure; ``salt`` makes the ids inside its SVG repeatable.
 
-    The settings lie over the defaults and not over what a ``matplotlibrc`` of the user says, lest the same
-    figure have other bytes elsewhere.
+    Settings start from the defaults, not from the user's ``matplotlibrc``, so that the bytes are the same on
+    every machine.
     """
     use_own_fonts()
     before = FORM.set(form)
@@ -194,10 +194,11 @@ def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, panels: int = 1) -> Figure:
-    """
+    """Return an empty figure for the form in use.
+
     Args:
         width, height: of the panels on the page, inches.
-        panels: how many stand side by side there, and below each other in one column.
+        panels: number side by side on the page, stacked in one column of a paper.
     """
     form = FORM.get()
     height *= form.tallness * (panels if form.narrow else 1)
@@ -207,14 +208,13 @@ def new_figure(width: float, height: float, panels: int = 1) -> Figure:
 
 
 def side_by_side(figure: Figure, n: int) -> list[Axes]:
-    """Return panels with the same rows; in one column of a paper below each other."""
+    """Return panels with shared rows, stacked in one column of a paper."""
     shape = (n, 1) if FORM.get().narrow else (1, n)
     return list(figure.subplots(*shape, sharey=True, squeeze=False).flat)
 
 
 def set_around(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
-    """Give the figure its title, and below the panels where the numbers are from and the keys; each takes
-    room of its own."""
+    """Add the title, and below the panels source note and legend, each with its own space."""
     form, width = FORM.get(), figure.get_figwidth()
     lines = 0.0
     if form.titled:
@@ -241,7 +241,7 @@ def set_around(figure: Figure, title: str, note: str = "", legend: Sequence[Arti
 
 
 def ends_of(value: Interval) -> list[float]:
-    """Return the numbers of an interval that are known."""
+    """Return the known numbers of an interval."""
     return [e for e in (value.low, value.point, value.high) if e is not None]
 
 
@@ -256,7 +256,7 @@ def error_bar(
         size = 1.2 * FORM.get().mark
         axes.plot(x, y, marker=marker, markersize=size, linewidth=1.2, color=colour, zorder=zorder)
 
-    # A line whose end marks are the caps; Axes.errorbar builds the same from four artists, ten times slower.
+    # A line with caps as end marks; Axes.errorbar builds the same from four artists, ten times slower.
     draw([min(ends_of(value)), max(ends_of(value))], "|" if horizontal else "_", 3)
     if value.high is None and value.low is not None:
         draw([value.point], ">" if horizontal else "^", 4)
@@ -280,7 +280,7 @@ def plain_log_axis(axes: Axes) -> None:
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Label a logarithmic axis 20, 50, 100, and one of few decades more closely."""
+    """Label a logarithmic axis 20, 50, 100, more densely if it spans few decades."""
     low, high = axis.get_view_interval()
     subs = (1, 2, 5) if high > 30 * low else (1, 2, 3, 4, 6, 8)
     axis.set_major_locator(AutoLocator() if high < 3 * low else LogLocator(subs=subs))
@@ -293,18 +293,18 @@ def percent_axis(axis: Axis) -> None:
 
 
 def write_behind(axes: Axes, y: float, ends: Sequence[float], text: str, colour: str = "#000000") -> None:
-    """Write to the right of a bar and of its whisker."""
+    """Write text to the right of a bar and its whisker."""
     place: Any = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
     axes.annotate(text, (max([0.0, *ends]), y), color=colour, **place)
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A panel of bars, a row each, whose x axis has room for whiskers and texts.
+    """A panel of bars, one per row, whose x axis leaves space for whiskers and texts.
 
     Attributes:
-        ends: places that bars and whiskers reach.
-        texts: what stands behind them.
+        ends: positions that bars and whiskers reach.
+        texts: texts behind them.
     """
 
     axes: Axes
@@ -312,7 +312,7 @@ class Bars:
     texts: list[str] = field(default_factory=list)
 
     def interval(self, y: float, value: Interval, text: str, *, colour: str = "#222222") -> None:
-        """Draw a whisker, and write behind it."""
+        """Draw a whisker with text behind it."""
         error_bar(self.axes, y, value, horizontal=True, colour=colour)
         self.write(y, ends_of(value), text)
 
@@ -322,8 +322,7 @@ class Bars:
         self.texts.append(text)
 
     def label(self, names: Sequence[str], label: str) -> None:
-        """Lay out the axes: a row for each name from above, and an x axis from the lowest end to the
-        highest."""
+        """Lay out the axes: a row per name from the top, and an x axis over all ends."""
         axes, narrow = self.axes, FORM.get().narrow
         low, high = min([0.0, *self.ends]), max([0.0, *self.ends])
         span = max(high - low, 1e-6)
@@ -340,7 +339,7 @@ class Bars:
         axes.tick_params(axis="y", length=0)
 
 
-# Without dates or versions: the same numbers give the same bytes.
+# No dates or versions: the same numbers give the same bytes.
 _METADATA: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Creator": "connector-tax"},
     "png": {"Software": None},
@@ -349,10 +348,10 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a file of each format of the form in use.
+    """Write the figure in every format of the form in use.
 
-    The layout is settled before: what the solver finds differs in its last bits from process to process, and
-    names inside an SVG follow from them.
+    The layout is fixed first: the solver's last bits differ between processes, and names inside an SVG depend
+    on them.
     """
     figure.draw_without_rendering()
     places = [(axes, axes.get_position(original=True)) for axes in figure.axes]
@@ -365,11 +364,11 @@ def save(figure: Figure, folder: Path, name: str) -> None:
         figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
 
 
-# Statuses of configurations that have a number somewhere.
+# Statuses of configurations with at least one number.
 MEASURED = ("measured", "partial")
-# Names in one list.
+# Longest list of names.
 MOST_LISTED = 12
-# What a caption lists, by code.
+# The lists of a caption, by code.
 Lists = Mapping[str, Sequence[str]]
 
 
@@ -386,15 +385,14 @@ def finished(
     rate_per_s: float | None = None,
     shape: bool = True,
 ) -> Drawn:
-    """Put title, keys and source around the panels, and write the caption.
+    """Add title, keys and source to the panels, and write the caption.
 
     Args:
-        lists: what is left out, or of other launches than the rest.
-        taxes: those drawn; the caption has how many observations are behind them, and which of their sides
-            were saturated.
-        n: observations behind each number, where these are no taxes.
-        rate_per_s: the only rate that the figure is of; None where it is of several.
-        shape: whether it is of Phase A's shape alone.
+        lists: configurations left out, or from other launches than the rest.
+        taxes: those drawn; the caption has their number of observations and saturated sides.
+        n: observations behind each number, if these are no taxes.
+        rate_per_s: the figure's only rate; None if it has several.
+        shape: the figure covers only Phase A's shape.
     """
     title = label("title", name)
     if rate_per_s is not None:
@@ -418,15 +416,14 @@ def omitted(code: str, **values: Any) -> Omitted:
 
 
 def span(counts: Iterable[int]) -> str:
-    """Format the least and the most of them: ``"200 to 1,920"``."""
+    """Format the range of the counts: ``"200 to 1,920"``."""
     known = [n for n in counts if n]
     ends = [min(known), max(known)] if known else []
     return " to ".join(dict.fromkeys(f"{n:,}" for n in ends)) or "unknown"
 
 
 def launches(taxes: Sequence[TaxRow]) -> Lists:
-    """List over how many blocks of launches taxes are, and where some are, the others; and those that are not
-    of Phase A."""
+    """List the taxes' numbers of blocks, taxes of one launch beside them, and those outside Phase A."""
     blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
     once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
     return {
@@ -452,17 +449,15 @@ def not_shown(
     among: Collection[str] | None = None,
     every: bool = False,
 ) -> Lists:
-    """List what is not in the picture: skipped configurations, those without a number, and cells that do not
-    count.
+    """List what is not in the picture: skipped configurations, those without a number, and unusable cells.
 
     Args:
-        drawn: the configurations that the figure has a number of; None where the figure names the others by
-            itself.
-        taxes: those drawn; of one over blocks of launches the cells of its blocks count as well, and of one
-            of another phase that phase's.
-        rate_per_s: the rate that the figure is of; None where it is of several.
-        among: the configurations that the figure is about; None where it is about all.
-        every: whether plain vLLM belongs in the picture, too.
+        drawn: configurations with a number in the figure; None if the figure names the others itself.
+        taxes: those drawn; a tax over blocks also counts its blocks' cells, a tax of another phase that
+            phase's.
+        rate_per_s: the figure's rate; None if it has several.
+        among: configurations that the figure covers; None: all.
+        every: plain vLLM belongs in the picture, too.
     """
     status = {c: aggregate.configs[c].status for c in aggregate.config_ids if among is None or c in among}
     blocks = {cell.phase for cell in aggregate.cells if cell.phase in ("a", "b") or is_repeat(cell.phase)}

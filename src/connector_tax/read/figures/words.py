@@ -1,7 +1,7 @@
-"""Words and look-ups for figures, page and comparison: the table that turns codes into words
-(``workflow/report/labels.yaml``), numbers as people read them, and what an aggregate does not answer itself.
+"""Words and look-ups for figures, page and comparison: the words of codes (``workflow/report/labels.yaml``),
+formatted numbers, and derived facts of an aggregate.
 
-A look-up returns None for what is not known, and a figure leaves that out.
+A look-up returns None for the unknown, which a figure leaves out.
 """
 
 from collections import defaultdict
@@ -33,19 +33,18 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def clean(text: str, limit: int = 400) -> str:
-    """Return one printable line of at most ``limit`` characters; names come from a YAML file and may be
-    anything."""
+    """Return one printable line of at most ``limit`` characters; names from a YAML file may be anything."""
     line = " ".join(printable(text, len(text)).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def short_label(text: str) -> str:
-    """Return a legend entry; Matplotlib hides labels that start with an underscore, so that goes."""
+    """Return a legend entry; leading underscores are removed, since Matplotlib hides such labels."""
     return clean(text, 26).lstrip("_ ") or "?"
 
 
 def names_of(aggregate: Aggregate, configs: Iterable[str]) -> list[str]:
-    """Return the labels of configurations as axes and keys have them."""
+    """Return the labels of configurations for axes and legends."""
     return [short_label(aggregate.label_of(config)) for config in configs]
 
 
@@ -59,7 +58,7 @@ def microseconds(value: float) -> str:
 
 
 def signed(values: Sequence[float], unit: str, *, no_zero: bool = False) -> list[str]:
-    """Format numbers with sign and unit, and with as many digits as they need to read differently.
+    """Format numbers with sign and unit, and enough digits to differ.
 
     Args:
         unit: ``ratio`` or ``us``.
@@ -78,8 +77,7 @@ def rate(value: float) -> str:
 def interval_texts(
     value: Interval, unit: str = "ratio", *, no_low: str = "no lower bound", no_high: str = "no upper bound"
 ) -> tuple[str, str, str]:
-    """Format point, lower and upper end so that they differ from each other and from zero; an open end is
-    said in words."""
+    """Format point, lower and upper end with digits to differ from each other and from zero."""
     known = [v for v in (value.point, value.low, value.high) if v is not None]
     texts = iter(signed(known, unit, no_zero=value.excludes_zero))
     point = next(texts)
@@ -88,7 +86,7 @@ def interval_texts(
 
 
 def with_interval(value: Interval, unit: str = "ratio") -> str:
-    """Format a number with its interval: ``"+31 % [+27 %, +36 %]"``; an open end is said in words."""
+    """Format a number with its interval: ``"+31 % [+27 %, +36 %]"``; an open end in words."""
     point, low, high = interval_texts(value, unit)
     return f"{point} [{low}, {high}]"
 
@@ -107,30 +105,29 @@ WORDS = PROJECT_ROOT / "workflow" / "report"
 def labels() -> dict[str, dict[str, str]]:
     """Return kind -> code -> words."""
     text = (WORDS / "labels.yaml").read_text(encoding="utf-8")
-    # libyaml's, where PyYAML has it, takes a tenth of the time.
+    # libyaml's loader, if PyYAML has it, takes a tenth of the time.
     found: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # nosec B506  # both loaders are safe ones
     return found
 
 
 def label(kind: str, code: str) -> str:
-    """Return the words of a code; a code of another version stands for itself."""
+    """Return the words of a code; an unknown code, as from another version, stands for itself."""
     return labels()[kind].get(code, code.replace("_", " "))
 
 
 def phase_text(phase: str) -> str:
-    """Return what a phase is about: ``rates``, ``repeat 2``."""
+    """Return a phase in words: ``rates``, ``repeat 2``."""
     return f"{label('phase', 'repeat')} {phase[1:]}" if is_repeat(phase) else label("phase", phase)
 
 
 def reason_text(reason: str | None, subject: str = "") -> str:
-    """Return the words of why a number is missing; whose it is comes first."""
+    """Return why a number is missing, in words; the subject comes first."""
     said = labels()["missing"].get(reason or "", reason or "")
     return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
 
 
 def problem_text(problem: Problem | None) -> str:
-    """Return the words of a problem, then what somebody else says of it and what it follows from; nothing of
-    None."""
+    """Return a problem in words, with its detail and its cause; empty for None."""
     if problem is None:
         return ""
     facts = defaultdict(lambda: "?")
@@ -143,12 +140,12 @@ def problem_text(problem: Problem | None) -> str:
 
 
 def launches_text(n_blocks: int) -> str:
-    """Return over how many launches a number is taken: ``of one launch``, ``over 4 blocks``."""
+    """Return the number of launches in words: ``of one launch``, ``over 4 blocks``."""
     return label("n_blocks", "one" if n_blocks == 1 else "several").format(n=n_blocks)
 
 
 def why_absent(aggregate: Aggregate, config: str) -> str:
-    """Say why a configuration has no number: ``"mooncake_both was skipped: <reason>"``."""
+    """Return why a configuration has no number: ``"mooncake_both was skipped: <reason>"``."""
     state = aggregate.configs.get(config)
     words = f"{config} {label('absent', 'not_asked' if state is None else state.status)}"
     why = problem_text(None if state is None else state.reason)
@@ -156,8 +153,7 @@ def why_absent(aggregate: Aggregate, config: str) -> str:
 
 
 def connectors_or_all(configs: Collection[str]) -> list[str]:
-    """Return the connectors among them; where there is none, all: plain vLLM with a connector's settings is
-    no connector."""
+    """Return the connectors, or all if there is none; plain with a connector's settings is none."""
     return [c for c in configs if is_connector(c)] or list(configs)
 
 
@@ -182,7 +178,7 @@ def reference_flags(aggregate: Aggregate) -> tuple[str, ...]:
 
 
 def blocks_of(tax: TaxRow) -> int | None:
-    """Return over how many blocks of launches it was taken; None for one launch."""
+    """Return the number of blocks behind a tax; None for one launch."""
     return None if tax.of_one_launch else tax.n_blocks
 
 
@@ -197,33 +193,34 @@ def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str
 
 
 def main_tax_for(aggregate: Aggregate, row: TaxRow) -> TaxRow:
-    """Return the main tax for the configuration, rate and shape of one cell's; where neither has a number,
-    the one whose cell counts."""
+    """Return the main tax at one cell's configuration, rate and shape.
+
+    If neither it nor the cell's own tax has a number, return the one whose cell counts.
+    """
     chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
     instead = not _has_cell(aggregate, row) and _has_cell(aggregate, chosen)
     return chosen if chosen.known or row.known or instead else row
 
 
 def _has_cell(aggregate: Aggregate, tax: TaxRow) -> bool:
-    """Return whether its cell counts; one over blocks has no single cell."""
+    """Return whether the tax's cell counts; a tax over blocks has no single cell."""
     cells = () if tax.phase is None else aggregate.measured(tax.phase, tax.config)
     return tax.phase is None or any(cell.cell_id == tax.cell_id for cell in cells)
 
 
 def virtual_name(gpu: VirtualGpu | DeviceIdentity) -> str:
-    """Name a virtual GPU: ``NVIDIA H200 (profile h200, 0123456789abcdef)``; names come from files that people
-    write."""
+    """Name a virtual GPU in printable text: ``NVIDIA H200 (profile h200, 0123456789abcdef)``."""
     name, profile, sha256 = (printable(text or "unknown", 96) for text in (gpu.name, gpu.profile, gpu.sha256))
     return f"{name} (profile {profile}, {sha256})"
 
 
 def on_embedded_engine(aggregate: Aggregate) -> bool:
-    """Return whether its numbers are those of a model of a server."""
+    """Return whether the numbers come from a modelled server."""
     return aggregate.provenance.measured_on.kind == "embedded_engine"
 
 
 def source_note(aggregate: Aggregate) -> str:
-    """Return what every picture of this campaign must say about itself; empty for a campaign on a GPU."""
+    """Return what every picture of this campaign must say about its source; empty for a campaign on a GPU."""
     provenance = aggregate.provenance
     gpu = "" if (clock := provenance.clock) is None else virtual_name(clock)
     return label("note", provenance.measured_on.kind).format(gpu=gpu)

@@ -1,4 +1,4 @@
-"""Raw artifacts to tables. Trouble is data: each fault is named, nothing is silently averaged."""
+"""Reads raw artifacts into tables. Each fault is named as data; nothing is silently averaged."""
 
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.read.ingest.campaign import CampaignData, RunData, read_campaign

@@ -1,7 +1,7 @@
-"""Read ``results/<campaign>/`` into frozen tables.
+"""Reads ``results/<campaign>/`` into frozen tables.
 
-A cell that cannot be trusted (a torn line, a request twice, a checksum that differs, another
-campaign's file) is kept out and named in ``problems``; everything else is read.
+An untrustworthy cell (a torn line, a duplicate request, a wrong checksum, another campaign's file) is left
+out and named in ``problems``; everything else is read.
 """
 
 import os
@@ -52,11 +52,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One (configuration, phase): its receipt if it has ended, its readable cells, its accuracy pass if it
-    has one.
+    """A (configuration, phase): its receipt if ended, readable cells, and accuracy pass if it has one.
 
     Attributes:
-        launches: how long each took, oldest first; none where they were not timed.
+        launches: duration of each, oldest first; empty if they were not timed.
     """
 
     folder: RunFolder
@@ -67,7 +66,7 @@ class RunData:
 
     @property
     def status(self) -> str:
-        """How it ended; empty where it has not."""
+        """Return how the run ended; empty if it has not."""
         return "" if self.receipt is None else self.receipt.status
 
     @property
@@ -80,7 +79,7 @@ class CampaignData:
     """Everything the analysis reads.
 
     Attributes:
-        runs: by phase and configuration, as their folders are listed.
+        runs: by phase and configuration, in the order of their folders.
     """
 
     root: Path
@@ -95,31 +94,30 @@ class CampaignData:
 
     @property
     def skipped(self) -> set[str]:
-        """Configurations that preflight took out."""
+        """Return the configurations that preflight skipped."""
         return {config for config, found in self.decisions.items() if found.decision == "skip"}
 
     @property
     def decisions(self) -> dict[str, Decision]:
-        """Preflight's decisions by configuration; none where it left no status."""
+        """Return preflight's decisions by configuration; empty without a status."""
         return self.preflight.configs if self.preflight is not None else {}
 
     @property
     def measured_settings(self) -> dict[str, Settings]:
-        """What each configuration's engine resolved in launches that were measured; a later phase overrides
-        an earlier one."""
+        """Return configuration -> settings resolved in measured launches; the latest phase wins."""
         found: dict[str, Settings] = {}
         for cell in self.cells():
-            # A launch for conversations alone has less: no request comes before them, and so no step record.
+            # A launch for conversations alone has fewer settings: no request precedes them, so there is no
+            # step record.
             if (own := cell.document.engine.settings) and not cell.faults:
                 found[cell.config] = {**found.get(cell.config, {}), **own}
         return found
 
     @property
     def changes(self) -> dict[str, dict[str, Change] | None]:
-        """Engine settings that each configuration changed; None where they were not seen.
+        """Return configuration -> engine settings that it changed; None if they were not seen.
 
-        They are preflight's where no launch of the configuration, or none of plain, was measured with its
-        settings.
+        Preflight's settings are used if the configuration or plain has no measured launch with settings.
         """
         measured = self.measured_settings
         found = {**self.engine_diff.configs} if self.engine_diff is not None else {}
@@ -128,8 +126,7 @@ class CampaignData:
         return found
 
     def settings_of(self, config: str) -> Settings:
-        """Return what a configuration's engine resolved: measured, else as preflight saw it; empty where
-        neither is known."""
+        """Return the settings that an engine resolved: measured, else preflight's; empty if unknown."""
         seen = self.engine_diff
         if seen is None or config in self.measured_settings:
             return self.measured_settings.get(config, {})
@@ -150,8 +147,8 @@ def read_campaign(
     """Read what is there; a campaign may be partial.
 
     Args:
-        steps: whether to read step records, by far the largest part.
-        each: over cells; the large files of several are looked at at once where it is a pool's.
+        steps: read step records, by far the largest part.
+        each: maps over cells; a pool's reads several at once.
 
     Raises:
         ArtifactError: there is no campaign at ``root``.
@@ -200,7 +197,7 @@ def read_campaign(
 def _cells_of(
     folder: RunFolder, receipt: Receipt | None, problems: list[Problem]
 ) -> list[tuple[CellFolder, ReceiptCell | None]]:
-    """Return the finished cells of a run, each as its receipt lists it; None where the run has not ended."""
+    """Return a run's finished cells with receipt entries; the entry is None if the run has not ended."""
     finished = {cell.cell_id: cell for cell in folder.finished_cells()}
     if receipt is None:
         return [(cell, None) for cell in finished.values()]
@@ -231,7 +228,7 @@ def _run(
 
 
 def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem]) -> tuple[Launch, ...]:
-    """Return launches as the receipt has them, or of a run that has not ended its own file."""
+    """Return the receipt's launches, or those of the launch file of an unfinished run."""
     try:
         return read_launches(folder.launches) if receipt is None else receipt.launches or ()
     except ArtifactError as error:
@@ -241,8 +238,7 @@ def _launches(folder: RunFolder, receipt: Receipt | None, problems: list[Problem
 
 def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
     problems = [Problem("cell_left_out", str(folder.path), because=fault) for fault in cell.faults]
-    # Not a fault of the files: a cell in which nothing completed is a result, and said as one. Of files with
-    # faults it is not known.
+    # A cell in which nothing completed is a result, not a faulty file. With faulty files this is unknown.
     if not cell.faults and not any(r.status == "ok" for r in cell.requests):
         problems.append(Problem("no_request_completed", str(folder.path)))
     if cell.steps is not None and cell.steps.torn:
@@ -251,10 +247,10 @@ def _problems_of(cell: CellData, folder: CellFolder) -> list[Problem]:
 
 
 def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
-    """Name what a campaign should have one of and has several: engine, host, load generator.
+    """Report engines, hosts and load generators that differ within a campaign.
 
     Args:
-        several: it was to have several cards, of one kind.
+        several: the campaign uses several cards of one kind.
     """
     problems = []
     cells = [cell for run in runs for cell in run.cells]
@@ -274,10 +270,10 @@ def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
 
 
 def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: bool) -> list[RunData]:
-    """Keep out what ran on another engine, host or GPU than the cell of plain it is compared with.
+    """Leave out cells that ran on another engine, host or GPU than plain's cell for comparison.
 
     Args:
-        may_mix: another GPU of the same kind is none: the campaign was to mix them.
+        may_mix: another GPU of the same kind is allowed, as the campaign planned.
     """
     baseline = {
         (c.phase, c.cell_id): c for run in runs for c in run.cells if c.config == "plain" and c.usable
@@ -305,13 +301,12 @@ def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:
 
 
 def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
-    """Return what must be equal for two cells to be compared, with all versions; of these see
-    ``other_versions``.
+    """Return what two comparable cells share, and all versions (for these see ``other_versions``).
 
     Memory size is left out: the same host reports a few MiB more or less after a reboot.
 
     Args:
-        any_of_kind: one card is as good as another of the same name.
+        any_of_kind: cards of the same name are equal.
     """
     engine = cell.document.engine
     host: dict[str, object] = {k: v for k, v in engine.host.items() if k != "memory_mib"}
@@ -326,11 +321,11 @@ def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
 def _optional(
     path: Path, kind: type[T] | Callable[[Any, str], T], problems: list[Problem], own: tuple[str, ...] = ()
 ) -> T | None:
-    """Read a document; None where nothing lies there, or nothing that can be read and is of this run.
+    """Read a document; None if it is missing, unreadable or of another run.
 
     Args:
-        kind: its type, or what makes one of parsed JSON and the file's name.
-        own: campaign, configuration and phase that the document has to name; fewer where it names fewer.
+        kind: its type, or a function of the parsed JSON and the file's name.
+        own: campaign, configuration and phase that the document has to name, as far as it names them.
     """
     if not os.path.lexists(path):
         return None
@@ -347,6 +342,6 @@ def _optional(
 
 
 def _relative(subject: str, root: Path) -> str:
-    """Return a path relative to the campaign, so that the analysis says the same on every machine."""
+    """Return a path relative to the campaign, so that the analysis is the same on every machine."""
     path = Path(subject)
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -1,5 +1,4 @@
-"""Read one cell's folder into ``CellData``: records, faults of its files, and whether it is of this
-campaign."""
+"""Reads a cell's folder into ``CellData``: records, faults of its files, and a check of the campaign."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,20 +24,18 @@ from connector_tax.base.units import MOST_NS
 from connector_tax.read.ingest.samples import Samples, read_samples
 from connector_tax.read.ingest.steps import StepRecords, open_steps
 
-# How many faults of one file are named.
+# Faults named per file.
 SHOWN = 5
-# Whatever a sound writer left of a request is one faulty line at its end.
+# A sound writer leaves at most one faulty line, at the end.
 MOST_FAULTS = 1000
-# Holds every field against its type.
+# Checks every field against its type.
 _DECODER = msgspec.json.Decoder(RequestRecord)
 
 
 def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
-    """Read records in order of ``seq``, and name what is wrong: torn or foreign lines, duplicates, gaps (the
-    first five).
+    """Read records ordered by ``seq``, and name the first faults: torn or foreign lines, duplicates, gaps.
 
-    A file with a fault costs its cell, so reading ends after ``MOST_FAULTS`` of them; the records are those
-    up to there.
+    A faulty file costs its cell, so reading ends after ``MOST_FAULTS`` faults, with the records up to there.
     """
     if not path.exists():
         return [], []  # named by the checksum check already
@@ -60,7 +57,7 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
             break
     turns = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
     faults += [("turn_twice", session or 0, "") for (session, _), n in turns.items() if n > 1]
-    # A turn gets its number when it becomes ready; those that were not yet due when sending ended left gaps.
+    # A turn gets its number when ready; turns not yet due when sending ended leave gaps.
     if not turns and (missing := next((k for k in range(len(by_seq)) if k not in by_seq), None)) is not None:
         faults.append(("request_missing", missing, ""))
     named = [Problem(code, path.name, numbers={"at": at}, detail=said) for code, at, said in faults[:SHOWN]]
@@ -73,14 +70,14 @@ def _times_are_there(r: RequestRecord) -> bool:
     return None not in needed and all(v is None or 0 <= v < MOST_NS for v in (*needed, *optional))
 
 
-# Fields that preflight fills in the launch of a matched baseline, once it has seen the other engine.
+# Fields that preflight fills in for a matched baseline, once it has seen the other engine.
 MATCHED = {"extra_args", "env"}
 
 
 def other_campaign(
     config: CampaignConfig, run: RunFolder, folder: CellFolder, document: CellDocument
 ) -> list[Problem]:
-    """Return why the cell in ``folder`` is of another campaign; nothing if it is of this one."""
+    """Return why the cell in ``folder`` belongs to another campaign; empty if it belongs to this one."""
     named = (document.campaign, document.connector, document.phase, document.cell_id)
     if named != (config.campaign, run.connector_id, run.phase, folder.cell_id):
         return [Problem("of_other_campaign", names=named)]
@@ -102,8 +99,10 @@ def other_campaign(
 
 
 def _planned(config: CampaignConfig, run: RunFolder, spec: CellSpec) -> CellSpec | None:
-    """Return the campaign's own cell of this rate and shape; reference rates are taken from the cell, since
-    they are results and no settings."""
+    """Return the campaign's own cell of this rate and shape.
+
+    Reference rates come from the cell, since they are results, not settings.
+    """
     turns = [f.turns_per_session for f in config.phase_c.sessions] if run.phase == "c" else [1]
     for rate in (spec.rate_per_s * n for n in turns):
         for cell in cells_of(config, run.connector_id, run.phase, ReferenceRates(rate, rate)):
@@ -118,12 +117,12 @@ UNREADABLE = (ArtifactError, LookupError, AttributeError, TypeError, ValueError,
 
 @dataclass(frozen=True, slots=True)
 class CellData:
-    """One finished cell.
+    """A finished cell.
 
     Attributes:
-        faults: why the files keep it out of the statistics; each is also in ``problems``.
+        faults: why the files exclude it from statistics; each is also in ``problems``.
         off: evidence that its connector was off.
-        steps: read when asked for, one cell at a time, since they are large; None where there are none.
+        steps: read on demand, one cell at a time, since they are large; None if there are none.
     """
 
     config: str
@@ -149,12 +148,12 @@ class CellData:
 
     @property
     def usable(self) -> bool:
-        """Whether it may enter the statistics."""
+        """Return whether the cell may enter the statistics."""
         return not self.faults and self.document.verdict == "valid"
 
     @property
     def reasons(self) -> tuple[Problem, ...]:
-        """Why it may not: what was found while it was measured comes first."""
+        """Return why the cell is unusable, causes found during measurement first."""
         measured = (Problem("invalid", detail=reason) for reason in self.document.reasons)
         return (*measured, *self.off, *self.faults)
 
@@ -164,12 +163,11 @@ def read_cell_data(
     config: CampaignConfig,
     steps: bool,
 ) -> CellData | Problem:
-    """Return what the files of a cell say; a problem where they say nothing. Cells can be read in other
-    processes.
+    """Return a cell's content, or a problem if it is unreadable; callable in other processes.
 
     Args:
-        place: the cell, and how its receipt lists it; None where there is no receipt.
-        steps: whether step records are wanted.
+        place: the cell, and its receipt entry; None without a receipt.
+        steps: read step records.
     """
     run, folder, entry = place
     try:
@@ -182,7 +180,7 @@ def read_cell_data(
         faults += wrong
         records = None
         if steps and not faults and folder.engine_step.exists():
-            # As it was launched; a cell of before launches were described has none to say so.
+            # As launched; older cells do not record it.
             connector = document.kv_transfer_config is not None
             records = open_steps(folder.engine_step, document.window, connector=connector)
         return CellData(
@@ -202,8 +200,7 @@ def read_cell_data(
 
 
 def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[Problem]:
-    """Name changed files; time and size are no proof that one is the same, so every byte is read each
-    time."""
+    """Name changed files; every byte is read each time, since time and size prove nothing."""
     faults = []
     for name, expected in files.items():
         try:
@@ -218,6 +215,6 @@ def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[P
 
 
 def unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
-    """Make a problem of an error, without the path that is the subject; a missing key says only its name."""
+    """Convert an error to a problem, without the path, which is the subject; a KeyError only has the key."""
     said = f"no {error}" if isinstance(error, KeyError) else str(error)
     return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))

@@ -1,10 +1,9 @@
-"""Whether the connector was on in each measured cell: preflight's proofs, asked of what the launch left on
-disk.
+"""Checks for each measured cell whether the connector was on, by preflight's proofs and the launch's files.
 
-Three kinds of evidence, each of which is enough: the launch's log says that the connector is off; a counter
-that it moved in preflight, or in another cell, did not rise; its hooks, or those of one child of a stack,
-were not called or took next to no time. The last one also finds a connector that switches itself off without
-a word, since vLLM goes on to call its hooks and to count its queries.
+Any of three kinds of evidence shows that it was off: the launch's log says so; a counter that it moved in
+preflight, or in another cell, did not rise; its hooks, or those of one child of a stack, were not called or
+took next to no time. The last one also finds a connector that switches itself off silently, since vLLM still
+calls its hooks and counts its queries.
 """
 
 import tempfile
@@ -31,29 +30,28 @@ from connector_tax.read.ingest.cells import CellData
 from connector_tax.read.ingest.samples import Counted
 from connector_tax.read.ingest.steps import read_steps
 
-# A cell's flag: a counter should have risen, and nobody knows whether it did.
+# A cell's flag: a counter should have risen, and whether it did is unknown.
 UNPROVED = "connector_unproved"
-# A connector that stops in the middle of a cell: so many requests were sent and answered after the counter
-# moved last, and such a share of all.
+# A connector that stops within a cell: at least so many requests, and this share of all, were sent and
+# answered after the counter's last rise.
 STOPPED_REQUESTS, STOPPED_SHARE = 10, 0.25
-# LMCache adds to its counters every ten seconds: one that did not rise in a shorter cell may do so later.
+# LMCache updates its counters every ten seconds: in a shorter cell one may rise too late.
 MOST_LATE_S = 10.0
-# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times what preflight saw, and those of a
-# connector that does nothing 10 us of a decode step. One that was called took some time, however little.
+# In 21 cells of seven connectors on vLLM, hooks took 1.1 to 75 times as long as in preflight; those of a
+# connector that does nothing took 10 us of a decode step. A called hook takes some time, however little.
 IDLE_SHARE = 0.25
 LEAST_HOOKS_US = 40.0
-# A preflight has some hundred steps.
+# A preflight has about a hundred steps.
 MOST_PREFLIGHT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a configuration does while it is on.
+    """Behaviour of a configuration while it is on.
 
     Attributes:
-        counters: of the engine -> the shortest prompt that raises them, in tokens.
-        hooks: by member of the connector and kind of step, what they took in preflight; none where that is
-            not known.
+        counters: engine counter -> the shortest prompt that raises it, in tokens.
+        hooks: member of the connector -> kind of step -> time in preflight; empty if unknown.
     """
 
     counters: dict[str, int]
@@ -66,11 +64,10 @@ def with_proofs(
     folder: CampaignFolder,
     caches: Collection[str] = (),
 ) -> list[tuple[CellData, ...]]:
-    """Judge the cells of each run; one whose connector was off is invalid, with the evidence.
+    """Judge the cells of each run; one whose connector was off becomes invalid, with the evidence.
 
     Args:
-        caches: configurations whose cache has to be asked for prompts, also where preflight launched none of
-            them.
+        caches: configurations whose cache must be queried for prompts, even without a preflight launch.
     """
     of_config: dict[str, list[CellData]] = {}
     for _, cells in runs:
@@ -91,7 +88,7 @@ def with_proofs(
         if cell.config not in known or cell.faults:
             return cell
         launch = [c for c in cells if c.document.attempt == cell.document.attempt]
-        # A later launch of the run moves the log of its launch away.
+        # A later launch of the run moves this launch's log away.
         archived = run.path / f"attempt_{cell.document.attempt}"
         log = off_by_log(archived if archived.is_dir() else run.path)
         return _judged(cell, launch, log, known[cell.config])
@@ -100,8 +97,7 @@ def with_proofs(
 
 
 def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache: bool) -> dict[str, int]:
-    """Return the counters that must rise in each cell, as preflight or another cell has shown; of a cache, as
-    its entry has it."""
+    """Return counters that must rise in each cell, by preflight or another cell; for a cache by its entry."""
     found: dict[str, int] = {}
     asked = decision is not None and any(f.check == CACHE_ASKED and f.ok for f in decision.checked)
     if asked or (is_cache and any(_own_rise(c) is not None for c in cells)):
@@ -114,11 +110,10 @@ def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache:
 
 
 def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
-    """Return what hooks took in a tenth of the decode steps at most, and at the least of prompts, whose
-    lengths differ; nothing without readable records.
+    """Return low quantiles of hook times in preflight; empty without readable records.
 
-    A low one, since a busy host lengthens wall times many times over and shortens none: a cell is not held
-    against preflight's noise.
+    They are the 10th percentile for decode steps, and the minimum for prompts, which differ in length. Low
+    values are used since a busy host can lengthen wall times manyfold but never shortens them.
     """
     raw = [path for path in sorted(folder.glob("engine_step.*.jsonl")) if is_regular(path)]
     if not raw or sum(path.stat().st_size for path in raw) > MOST_PREFLIGHT_BYTES:
@@ -139,7 +134,7 @@ def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _off_by_log(folder: Path) -> Problem | None:
-    """Return what a launch's log says of a connector that is off; None where it says nothing."""
+    """Return what a launch's log says about a connector that is off; None if nothing."""
     for name in LOGS:
         try:
             lines = (line.decode(errors="replace") for line in each_line_of(folder / name))
@@ -151,11 +146,11 @@ def _off_by_log(folder: Path) -> Problem | None:
 
 
 def _judged(cell: CellData, launch: Sequence[CellData], log: Problem | None, known: _Known) -> CellData:
-    """Hold a cell against what its connector does while it is on.
+    """Compare a cell with the behaviour of its connector while on.
 
     Args:
         launch: all cells of its launch.
-        log: what the launch's log says.
+        log: the log's evidence.
     """
     wanted = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
     brief = cell.window.drained_ns - cell.window.t0_ns < MOST_LATE_S * NS_PER_S
@@ -167,7 +162,7 @@ def _judged(cell: CellData, launch: Sequence[CellData], log: Problem | None, kno
         rises.setdefault(EXTERNAL_QUERIES, rise)
     off = [log] if log is not None else []
     if answers:
-        # A counter that went back, or is gone, did not rise.
+        # A counter that fell or disappeared did not rise.
         off += [Problem("off_counter", name) for name in wanted if rises.get(name, 1) <= 0]
         off += _stopped(queries, answers) if rises.get(EXTERNAL_QUERIES, 0) > 0 else []
     off += _idle(cell, known.hooks, counted=any(rise > 0 for rise in rises.values()))
@@ -180,20 +175,20 @@ def _judged(cell: CellData, launch: Sequence[CellData], log: Problem | None, kno
 
 
 def _longest_prompt(cell: CellData) -> int:
-    """Return the longest prompt that was answered, in tokens: what a conversation sends is in no plan."""
+    """Return the longest answered prompt in tokens; a conversation's prompts are in no plan."""
     return max((r.prompt_tokens or 0 for r in cell.requests if r.status == "ok"), default=0)
 
 
 def _own_rise(cell: CellData) -> float | None:
-    """Return by how much the external queries rose over the cell; None where nobody knows."""
+    """Return the rise of external queries over the cell; None if unknown."""
     return (cell.document.counters_delta or {}).get(EXTERNAL_QUERIES, _rise(cell.samples.external_queries))
 
 
 def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
     """Return the counter from the cell's first sample to the first after its drain.
 
-    A cell without two such begins with the last sample before it, which lacks what the end of the earlier
-    cell added; else all samples of the launch count.
+    With fewer than two such samples it starts with the last sample before, which lacks the end of the earlier
+    cell; else all samples of the launch are used.
     """
     samples = sorted(sample for other in launch for sample in other.samples.external_queries)
     before = [s for s in samples if s[0] < cell.window.t0_ns][-1:]
@@ -204,12 +199,12 @@ def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
 
 
 def _rise(samples: Counted) -> float | None:
-    """Return the rise from the first sample to the last; None of fewer than two."""
+    """Return the rise from the first sample to the last; None for fewer than two."""
     return samples[-1][1] - samples[0][1] if len(samples) > 1 else None
 
 
 def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem]:
-    """Name a counter that rose at first and then stood still though requests were sent and answered."""
+    """Report a counter that rose at first and then stopped while requests were sent and answered."""
     rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
     since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
     stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
@@ -217,18 +212,16 @@ def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem
 
 
 def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
-    """Count requests that were sent after ``t_ns`` and had their first token before the last sample: what
-    they raise has risen by then."""
+    """Count requests sent after ``t_ns`` that the last sample includes, by their first token."""
     end_ns = samples[-1][0]
     return sum((r.t_send_ns or 0) > t_ns and (r.t_first_token_ns or end_ns) < end_ns for r in answers)
 
 
 def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) -> list[Problem]:
-    """Name members of the connector whose hooks did nothing.
+    """Report members of the connector whose hooks did nothing.
 
     Args:
-        counted: whether a counter proves the connector on: hooks that nobody recorded are then the recorder's
-            fault.
+        counted: a counter proves the connector on; unrecorded hooks are then the recorder's fault.
     """
     if cell.steps is None or not cell.steps.n:
         return []

@@ -1,5 +1,6 @@
-"""``metrics_*.jsonl`` of a cell: statistics of the samples in its window, the host among them, and all
-samples in order of time. Nothing is filled in."""
+"""Reads ``metrics_*.jsonl`` of a cell: statistics of its window's samples, host included, and all samples in
+order of time. Nothing is filled in.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +19,10 @@ from connector_tax.base.records.host import GpuReading, HostReading
 
 
 def host_reading(row: Foreign) -> HostReading | None:
-    """Return the host's reading in one line of ``metrics_*.jsonl``; None where it holds none, as lines of
-    older versions and of rehearsals, or a foreign one."""
+    """Return the host's reading in a line of ``metrics_*.jsonl``; None if it has none, or a foreign one.
+
+    Older versions and rehearsals write none.
+    """
     try:
         return msgspec.convert(row["host"], HostReading)
     except (KeyError, msgspec.ValidationError):
@@ -48,8 +51,8 @@ def _steal_share(readings: Sequence[HostReading]) -> float | None:
     total, stolen = (
         getattr(known[-1], name) - getattr(known[0], name) for name in ("cpu_ticks", "steal_ticks")
     )
-    # No time lies between a sample and itself. Some hypervisors let the counter run backwards; then the share
-    # is not known.
+    # No time passes between a sample and itself. On some hypervisors the counter runs backwards; then the
+    # share is unknown.
     return stolen / total if 0 <= stolen <= total and total > 0 else None
 
 
@@ -85,21 +88,21 @@ def _mean(values: list[float]) -> float | None:
 
 # A counter over time: (t_ns, value) of each sample that has it.
 Counted = tuple[tuple[int, float], ...]
-# The largest value that a server counts, be it tokens since the launch or bytes.
+# The largest count of a server, of tokens since the launch or of bytes.
 MOST_VALUE = 1e18
 NAMES = ("num_requests_running", "num_requests_waiting", EXTERNAL_QUERIES)
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One cell's samples inside its window.
+    """A cell's samples inside its window.
 
     Attributes:
         external_queries: that counter in all samples from the cell's beginning to its drain.
         waiting_p50, running_p50: medians over the window's samples; None without any.
-        n_waiting: samples that waiting_p50 is the median of.
-        n, n_missed: samples in the window, and how many of them could not be taken.
-        host: what the host did meanwhile; None where no sample says, as in artifacts of older versions.
+        n_waiting: samples behind waiting_p50.
+        n, n_missed: samples in the window, and those that failed.
+        host: its state meanwhile; None if unrecorded, as in artifacts of older versions.
     """
 
     waiting_p50: float | None
@@ -113,13 +116,13 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One sample.
+    """A sample.
 
     Attributes:
-        answered: whether the engine did.
-        running, waiting: requests; None where the engine did not say.
+        answered: the engine answered.
+        running, waiting: requests; None if the engine did not report them.
         external_queries: that counter.
-        host: None where the sample holds no reading of the host.
+        host: None if the sample has no reading of the host.
     """
 
     t_ns: int
@@ -131,11 +134,10 @@ class Moment:
 
 
 def read_samples(path: Path, window: CellWindow) -> Samples:
-    """Summarise the samples of a window. A line that does not parse counts as missed; so does a sample that
-    failed.
+    """Summarise the samples of a window; failed samples and unparsable lines count as missed.
 
     Raises:
-        ValueError: a sample has something else where a number belongs.
+        ValueError: a sample has a non-number in place of a number.
     """
     inside, queries, missed = list[Moment](), list[tuple[int, float]](), 0
     for moment in _moments(path):
@@ -153,7 +155,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
         running_p50=median(running),
         n=len(inside) + missed,
         n_missed=missed + sum(not m.answered for m in inside),
-        # Also where the engine did not answer.
+        # Also if the engine did not answer.
         host=host_state([m.host for m in inside if m.host is not None]),
         n_waiting=len(waiting),
         external_queries=tuple(queries),
@@ -161,7 +163,7 @@ def read_samples(path: Path, window: CellWindow) -> Samples:
 
 
 def read_timeline(path: Path) -> list[Moment]:
-    """Read samples in order of time. A line that is no sample is skipped here; ``read_samples`` counts it.
+    """Read samples in order of time; lines that are no samples are skipped, ``read_samples`` counts them.
 
     Raises:
         ArtifactError: the file cannot be opened or unpacked.
@@ -170,7 +172,7 @@ def read_timeline(path: Path) -> list[Moment]:
 
 
 def _moments(path: Path) -> Iterator[Moment | None]:
-    """Yield a sample per line; None for one that is no sample."""
+    """Yield a sample per line; None for a line that is none."""
     for line in each_line_of(path) if path.exists() else ():
         try:
             row = msgspec.json.decode(line.decode("utf-8", errors="replace"))
@@ -184,9 +186,10 @@ def _moments(path: Path) -> Iterator[Moment | None]:
 
 
 def _number(values: object, name: str) -> float | None:
-    """
+    """Return the number of that name; None if missing.
+
     Raises:
-        ValueError: it is none, or beyond all that a server counts.
+        ValueError: it is no number, or larger than any count of a server.
     """
     if not isinstance(values, dict) or name not in values:
         return None

@@ -1,7 +1,6 @@
-"""Read ``engine_step_*.jsonl`` into columns, worker rows joined to the scheduler's steps.
+"""Reads ``engine_step_*.jsonl`` into columns, with worker rows joined to the scheduler's steps.
 
-The records of a large campaign do not fit into memory: a cell keeps a handle, and decodes them each time that
-they are asked for.
+A large campaign's records exceed memory: a cell keeps a handle, and decodes them on each access.
 """
 
 from dataclasses import dataclass
@@ -21,20 +20,20 @@ Ints = NDArray[np.int64]
 
 DECODE_ONLY, MIXED, PREFILL_ONLY = 0, 1, 2
 KIND_NAMES = ("decode_only", "mixed", "prefill_only")
-# Every step that was written has them.
+# Columns of every step record.
 TIMES = ("step_duration_us", "schedule_us", "update_us", "round_trip_us", "build_meta_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What each connector hook took of itself in each step; a hook called from another counts once.
+    """Each connector hook's own time in each step; a hook called from another counts once.
 
     Attributes:
         names: ``scheduler/build_connector_meta``, ``worker/0:NixlConnector/get_finished``; shape (k,).
-        us: microseconds, shape (n, k); NaN where the worker's row is missing.
+        us: microseconds, shape (n, k); NaN if the worker's row is missing.
         calls: shape (n, k).
-        cpu_us: microseconds of CPU time of the thread that ran it, shape (n, k); NaN but in the few steps
-            that measured it.
+        cpu_us: CPU time of the calling thread in microseconds, shape (n, k); NaN except in the few steps that
+            measured it.
     """
 
     names: tuple[str, ...]
@@ -50,14 +49,14 @@ class StepTable:
     Every column has shape (n,), durations in microseconds.
 
     Attributes:
-        began_s: when ``schedule()`` began, in seconds from the window's beginning.
-        connector_total_us: the hooks of both sides summed; NaN where the worker's row is missing.
+        began_s: start of ``schedule()``, in seconds from the window's beginning.
+        connector_total_us: sum of both sides' hooks; NaN if the worker's row is missing.
         tokens: prefill and decode tokens together.
         kind: DECODE_ONLY, MIXED or PREFILL_ONLY.
         n_empty: steps of the window without a token, which are left out.
-        n_unjoined: steps of a configuration with a connector that no worker row belongs to.
+        n_unjoined: steps of a configuration with a connector without a worker row.
         torn: the file's last line was cut off.
-        hooks_missing: codes of why hook times are not known though there was a connector; NaN then.
+        hooks_missing: codes of why hook times are unknown despite a connector; they are NaN then.
     """
 
     began_s: Floats
@@ -83,11 +82,10 @@ class StepTable:
 
     @property
     def member_us(self) -> dict[str, dict[str, Floats]]:
-        """By member of the connector (empty: the outermost; ``0:NixlConnector``: a child), what all its hooks
-        took in each step.
+        """Return member of the connector -> kind of step -> total hook time in each step.
 
-        Apart for steps that only decode (``decode``) and others (``prefill``); a kind is missing where no
-        step has times.
+        Members are ``""`` (the outermost) and children such as ``0:NixlConnector``; kinds are decode-only
+        steps (``decode``) and others (``prefill``). A kind without known times is missing.
         """
         columns: dict[str, list[int]] = {}
         for k, name in enumerate(self.hooks.names):
@@ -103,13 +101,12 @@ class StepTable:
 
 @dataclass(frozen=True, slots=True)
 class StepRecords:
-    """Step records of one cell, read when they are asked for.
+    """Step records of one cell, read on demand.
 
     Attributes:
-        connector: whether the launch had one.
-        n, torn, hooks_missing: as ``StepTable`` has them.
-        members: median of what the hooks of each member of the connector took, microseconds; see
-            ``StepTable.member_us``.
+        connector: the launch had one.
+        n, torn, hooks_missing: as in ``StepTable``.
+        members: median hook time of each member of the connector, microseconds; see ``StepTable.member_us``.
     """
 
     source: Path
@@ -125,7 +122,7 @@ class StepRecords:
 
 
 def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepRecords:
-    """Read the records once, and keep what the analysis asks of each cell.
+    """Read the records once, and keep what the analysis needs of each cell.
 
     Raises:
         ArtifactError: a line of ``source`` is not a step record.
@@ -139,14 +136,13 @@ def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepReco
 
 
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
-    """Read one cell's share; a step belongs to the window if its ``schedule()`` began in it.
+    """Read one cell's records; a step belongs to the window if its ``schedule()`` began in it.
 
-    Hook times of the worker come from its rows, joined by ``step_id``; a row without one belongs to no step.
-    Where no worker ever wrote there is no connector, and its hooks took no time.
+    Worker hook times come from worker rows, joined by ``step_id``; a row without a match belongs to no step.
+    Without any worker row there is no connector, and its hooks took no time.
 
     Args:
-        connector: whether there is one all the same: a worker that wrote nothing was not heard then, and is
-            not known to take no time.
+        connector: there is a connector anyway; missing worker rows then mean unknown times, not zero.
 
     Raises:
         ArtifactError: a line is not a step record, or a step with a token has no times.
@@ -193,15 +189,14 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
 
 
 def _missing_hooks(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
-    """Return the sides whose hook times are missing, with the code of why."""
+    """Return the sides without hook times, with the code of why."""
     if rows.size and np.isnan(total).all():
         return {"worker": "worker_without_rows", **found.unheard}
     return found.unheard
 
 
 def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
-    """Return of each step what the worker's hooks took (loading, finishing, all of them; NaN where nothing is
-    known), and the worker's row, -1 without one."""
+    """Return per step the worker's hook times (loading, finishing, total; NaN if unknown) and row or -1."""
     ids = found.steps.ints["step_id"]
     workers = found.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
@@ -219,8 +214,7 @@ def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, 
 
 
 def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
-    """Sum all hooks of each of the worker's rows, microseconds; the two with columns of their own where it
-    lists none."""
+    """Sum the hooks of each worker row, microseconds; rows without a list use the two hook columns."""
     lists = found.workers.hooks
     if not lists.values.size:
         return load + finished
@@ -229,7 +223,7 @@ def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
 
 
 def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> Ints:
-    """Return for each step the worker's row of its id, -1 without one.
+    """Return the worker row of each step, -1 without one.
 
     With several workers (tensor parallelism) the slowest counts, since the step waits for it; the first of
     equals.
@@ -243,10 +237,10 @@ def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> I
 
 
 def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
-    """Name the hooks, which rows do not and headers do.
+    """Build the hooks' table; hook names come from headers, not rows.
 
     Args:
-        row: the worker's of each step.
+        row: the worker's row of each step.
     """
     lists = found.hook_names
     names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
@@ -263,5 +257,5 @@ def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
 
 
 def _cpu_us(lists: HookLists, width: int) -> Floats:
-    """Return CPU times, shape (rows, width); a row that has none is all NaN."""
+    """Return CPU times, shape (rows, width); a row without them is all NaN."""
     return np.where(lists.lengths[:, None] > 0, lists.padded(width) / 1e3, np.nan)

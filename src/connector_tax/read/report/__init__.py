@@ -1,1 +1,1 @@
-"""``aggregate.json``, figures and receipts to one page for people, and to the manifest."""
+"""Turns ``aggregate.json``, figures and receipts into the report page and the manifest."""

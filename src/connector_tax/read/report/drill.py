@@ -1,8 +1,8 @@
-"""Drill-downs: each cell's raw files as columns over time and facts, which ``report.html`` shows when the
-cell is opened.
+"""Drill-downs: each cell's raw files as columns over time and facts, shown in ``report.html`` on opening a
+cell.
 
 Times are seconds from the cell's T0, rounded to milliseconds; other values keep four digits. Words and plots
-are ``workflow/report/drill.*``.
+are in ``workflow/report/drill.*``.
 """
 
 import json
@@ -35,31 +35,30 @@ Column = Sequence[float | None] | NDArray[np.float64]
 Columns = Mapping[str, Column]
 T = TypeVar("T")
 
-# Rows of a table in all cells of a page. One row of all three tables takes at most 120 bytes: 3.6 MB.
+# Rows of a table over all cells of a page. One row of all three tables takes at most 120 bytes: 3.6 MB.
 MOST_ROWS = 30_000
-# Runs of consecutive steps that have a median each.
+# Number of runs of consecutive steps with a median each.
 MEDIANS = 60
 MOST_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class DrillDown:
-    """What the page shows of one cell.
+    """The page's details of one cell.
 
     Attributes:
         folder: of its raw files, below the campaign's.
-        data: ``times`` (begin and end of the window, end of the cell), ``statuses`` that ``failed`` numbers,
-            and the tables ``requests``, ``steps`` and ``samples``; see ``table``.
-        counts: requests of the window, and those of them that are ok.
+        data: ``times`` (begin and end of the window, end of the cell), ``statuses`` that ``failed`` refers to
+            by number, and the tables ``requests``, ``steps`` and ``samples``; see ``table``.
+        counts: requests of the window, and those that are ok.
         unreadable: why files cannot be shown.
-        launch: the connector's configuration as it was launched; empty for plain.
-        hooks: name, percent of a step, microseconds and calls per step; means of steps whose hook times are
-            known.
+        launch: the connector's configuration as launched; empty for plain.
+        hooks: name, percent of a step, microseconds and calls per step; means of steps with known hook times.
         hooks_missing: codes of why no hook time is known.
-        compacted: whether step records were left out of a published campaign.
-        unread: whether step records lie there and were not read, since the cell's files are at fault.
+        compacted: step records were left out of a published campaign.
+        unread: step records exist but were not read, since the cell's files are faulty.
         failures: status, count and first error.
-        throttled: what held the GPU's clocks down, in percent of samples.
+        throttled: reasons for reduced GPU clocks, in percent of samples.
     """
 
     anchor: str
@@ -78,11 +77,12 @@ class DrillDown:
 
 @dataclass(frozen=True, slots=True)
 class DrillDowns:
-    """
+    """The drill-downs of a page.
+
     Attributes:
-        of: by configuration, phase and cell id; a cell whose raw files are not there is missing.
-        failed: why nothing could be read; empty where it could.
-        kept: the rule by which a published campaign was thinned; empty of a whole one.
+        of: by configuration, phase and cell id; a cell without raw files is missing.
+        failed: why nothing could be read; else empty.
+        kept: the rule by which a published campaign was thinned; empty for a whole one.
     """
 
     of: Mapping[Key, DrillDown]
@@ -94,8 +94,7 @@ NONE = DrillDowns({})
 
 
 def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
-    """Read the raw results of the page's cells; a campaign that cannot be read is no reason to have no
-    page."""
+    """Read the raw results of the page's cells; an unreadable campaign still gets a page."""
     try:
         with each_in(processes_for(root)) as each:
             campaign = read_campaign(root, each=each)
@@ -113,7 +112,7 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
 
 
 def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int) -> DrillDown:
-    """Collect what can be read of a cell (anchor, records, folder); a file that cannot be read is named."""
+    """Collect what can be read of a cell (anchor, records, folder); unreadable files are named."""
     anchor, cell, folder = raw
     window, unreadable = cell.window, list[str]()
 
@@ -161,11 +160,10 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
 
 
 def table(at: Column, columns: Columns, end: float, most_rows: int) -> dict[str, object]:
-    """Return columns over ``t`` from 0 to ``end``, and ``of`` how many rows they are; a column without a
-    value is missing.
+    """Return columns over ``t`` from 0 to ``end``, and their number of rows as ``of``.
 
-    A column of one value throughout is that value. Of more than ``most_rows``, runs of consecutive rows keep
-    those in which a column is smallest or largest.
+    A column without a value is missing; a column with a single value throughout is that value. Above
+    ``most_rows``, runs of consecutive rows keep the rows with a column's smallest or largest value.
     """
     t = np.array(at, dtype=np.float64)
     order = np.argsort(t, kind="stable")
@@ -214,8 +212,7 @@ def _samples(moments: Sequence[Moment], hosts: Sequence[HostReading]) -> Columns
 
 
 def _stolen(hosts: Sequence[HostReading]) -> Column:
-    """Return the percent of all cores' ticks since the sample before; NaN where counters are missing or ran
-    backwards."""
+    """Return stolen ticks since the last sample, percent; NaN if counters are missing or ran backwards."""
     ticks, stolen = (
         np.diff(np.array([getattr(h, name) for h in hosts], dtype=np.float64), prepend=np.nan)
         for name in ("cpu_ticks", "steal_ticks")

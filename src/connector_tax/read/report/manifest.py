@@ -1,4 +1,4 @@
-"""``MANIFEST.tsv`` of a campaign and its table in ``results/MANIFEST.md``, from receipts.
+"""Writes ``MANIFEST.tsv`` of a campaign and its table in ``results/MANIFEST.md``, from receipts.
 
 The top-level ``MANIFEST.md`` is under version control: it gets the tables of those campaigns that it has a
 place for, which are the published ones, so that nobody's own campaign changes a checked-out file.
@@ -31,7 +31,7 @@ from connector_tax.base.units import MOST_NS
 from connector_tax.read.figures.words import virtual_name
 
 NOT_KNOWN = "-"
-# The most characters in one cell of a table; launch commands have some 2,000.
+# Limit for one cell of a table; launch commands have some 2,000 characters.
 MOST_CHARACTERS = 10_000
 # The line of launch.sh, which run/engine/launch.py writes.
 AS_IT_RAN = "# As it ran: "
@@ -60,26 +60,24 @@ COLUMNS = (
     "receipt_sha256",
     "launch_command",
 )
-# One (configuration, phase), by column.
+# A row of one (configuration, phase), by column.
 ManifestRow = dict[str, str]
 
 
 def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
-    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in every page that is to have
-    it.
+    """Write ``MANIFEST.tsv`` of the campaign at ``root`` and replace its table in the manifest pages.
 
     Args:
-        manifest: the one page to write to; default ``MANIFEST.md`` in ``results/``, and the top-level one
-            where that has a place for this campaign.
+        manifest: the only page to write; default ``MANIFEST.md`` in ``results/``, and the top-level one if
+            that has a place for this campaign.
 
     Returns:
-        What was written, ``MANIFEST.tsv`` first.
+        The written files, ``MANIFEST.tsv`` first.
 
     Raises:
         ArtifactError: ``campaign.json`` cannot be read.
     """
-    # Not resolved: where results/ or a campaign in it is a link, its page is the one beside the name that was
-    # given.
+    # Not resolved: if results/ or a campaign in it is a link, the page is beside the given name.
     folder = CampaignFolder(_absolute(root))
     project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
     document = read_campaign_file(folder.campaign_file)
@@ -104,10 +102,9 @@ def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
 
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
-    """Return a row per run folder, by phase and, inside a phase, in the order in which they ran: a sitting
-    begins with plain, whatever was drawn.
+    """Return a row per run folder, by phase, and within a phase in the order of measurement.
 
-    Runs without a cell come last, as drawn.
+    A session begins with plain, whatever the drawn order. Runs without a cell come last, as drawn.
     """
     started = {run: _started(run) for run in folder.runs()}
 
@@ -158,7 +155,7 @@ def _row(run: RunFolder, order: str, started_utc: str, project: Path) -> Manifes
 
 
 def _gpu(engine: EngineIdentity | None) -> str:
-    """Name the cards, or what the clock of a virtual one went by."""
+    """Name the cards, or the profile of a virtual GPU's clock."""
     if engine is None:
         return NOT_KNOWN
     virtual = engine.virtual_gpu
@@ -166,7 +163,7 @@ def _gpu(engine: EngineIdentity | None) -> str:
 
 
 def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
-    """Read a receipt; return why there is none where the file is there and cannot be read."""
+    """Read a receipt; for an unreadable file return the reason instead."""
     if not os.path.lexists(run.receipt):
         return None, ""
     try:
@@ -178,13 +175,12 @@ def _receipt(run: RunFolder) -> tuple[Receipt | None, str]:
 def _checksum(path: Path) -> str:
     try:
         return sha256_of(path)
-    except ArtifactError:  # the row's reason says what it is instead of a file
+    except ArtifactError:  # the row's reason names the defect
         return NOT_KNOWN
 
 
 def _readable(path: Path, kind: type[D]) -> D | None:
-    """Read a document; None where it is missing or damaged: the report names what is damaged, this page lists
-    the rest."""
+    """Read a document; None if missing or damaged, since the report names damaged files."""
     try:
         return read_document(path, kind)
     except ArtifactError:
@@ -192,7 +188,7 @@ def _readable(path: Path, kind: type[D]) -> D | None:
 
 
 def _engine(run: RunFolder, receipt: Receipt | None) -> EngineIdentity | None:
-    """Return the engine in the receipt; of a run that has none, in its config.json."""
+    """Return the engine from the receipt, or without a receipt from config.json."""
     if receipt is not None and receipt.engine is not None:
         return receipt.engine
     config = _readable(run.config, RunConfig)
@@ -200,7 +196,7 @@ def _engine(run: RunFolder, receipt: Receipt | None) -> EngineIdentity | None:
 
 
 def _started(run: RunFolder) -> str | None:
-    """Return UTC of the first request that any finished cell of this run was meant to send."""
+    """Return the UTC time of the first scheduled request in the run's finished cells."""
     cells = [_readable(cell.cell_json, CellDocument) for cell in run.finished_cells()]
     starts = [c.clock.utc_ns + c.window.t0_ns - c.clock.monotonic_ns for c in cells if c is not None]
     starts = [t_ns for t_ns in starts if 0 <= t_ns < MOST_NS]
@@ -237,11 +233,10 @@ def tsv(found: Sequence[ManifestRow]) -> str:
 
 
 def with_section(text: str, campaign: str, found: Sequence[ManifestRow]) -> str:
-    """Return ``text`` with this campaign's table replaced or appended; all other text, which belongs to
-    people, is kept as it is."""
+    """Return ``text`` with this campaign's table replaced or appended; all other text is kept."""
     begin, end = _begin(campaign), f"<!-- end campaign {campaign} -->"
     section = f"{begin}\n{_table(campaign, found)}\n{end}"
-    # Whole lines: a cell of a table may hold the same words.
+    # Matches whole lines only, since a table cell may contain the same text.
     pattern = re.compile(f"^{re.escape(begin)}\n.*?^{re.escape(end)}$", re.DOTALL | re.MULTILINE)
     if pattern.search(text):
         return pattern.sub(lambda _: section, text, count=1)
@@ -259,11 +254,11 @@ def _table(campaign: str, found: Sequence[ManifestRow]) -> str:
 
 
 def _cell(column: str, value: str) -> str:
-    """Escape a cell's text: a bar would end the cell, a tag or an image be rendered, a link be followed."""
+    """Escape a cell's text: bars would end the cell, and tags, images and links would be rendered."""
     text = _one_line(value)
     if column in ("launch_command", "receipt_sha256", "result_directory") and text != NOT_KNOWN:
         code = text.replace("`", "'").replace("|", "\\|")
-        # With two backslashes before a bar the first would escape the second, and the bar end the cell.
+        # With two backslashes before a bar the first escapes the second, and the bar ends the cell.
         return "`" + code.replace("\\\\|", "\\ \\|") + "`"
     return re.sub(r"[\\`*\[\]!|]", r"\\\g<0>", html.escape(text, quote=False))
 

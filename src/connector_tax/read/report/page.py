@@ -1,6 +1,6 @@
-"""``report.html``: one self-contained page; style, figures and drill-downs are inside it, nothing is fetched.
+"""Builds ``report.html``: one self-contained page with style, figures and drill-downs; nothing is fetched.
 
-It has no time of building, so the same inputs give the same bytes.
+It has no build time, so the same inputs give the same bytes.
 """
 
 import base64
@@ -30,11 +30,10 @@ from connector_tax.read.report.tables import Number, bare, named, number, tick
 from connector_tax.read.report.tables import name as printed
 from connector_tax.read.report.view import Left, Page, page_view
 
-# The first is of every page, the rest of pages on which a cell can be opened.
+# The first is on every page, the others on pages with cells that can be opened.
 STYLES = ("page.css", "vendor/uPlot.min.css", "drill.css")
 SCRIPTS = ("page.js", "vendor/uPlot.iife.min.js", "drill.js")
-# The other figures' numbers are drawn on the page itself; of these the third says something where somebody
-# saturates.
+# The page itself draws the other figures' numbers; the third of these matters only with saturation.
 SHOWN = (6, 7, 8)
 OF_SATURATION = 3
 # Characters that need no escape in a data URI in an attribute.
@@ -43,7 +42,7 @@ PLAIN = " !$()*+,/:;=?@[]^_`{|}~.-"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure; ``uri`` is its picture, empty where it is left out."""
+    """A figure; ``uri`` is its picture, empty if it is left out."""
 
     entry: Entry
     uri: str = ""
@@ -53,7 +52,7 @@ def build_report(root: Path) -> Path:
     """Write ``report.html`` of the campaign at ``root``, which may be unfinished.
 
     Raises:
-        ArtifactError: the aggregate or the figures are not there, or the disk is full.
+        ArtifactError: the aggregate or the figures are missing, or the disk is full.
     """
     folder = CampaignFolder(root)
     aggregate = read_aggregate(folder.aggregate)
@@ -64,10 +63,10 @@ def build_report(root: Path) -> Path:
 
 
 def closing_lines(root: Path) -> str:
-    """Return where the report of a campaign is, what it says, and what to try next: three lines.
+    """Return three lines: the report's path, its answer, and what to try next.
 
     Raises:
-        ArtifactError: there is no aggregate that can be read.
+        ArtifactError: there is no readable aggregate.
     """
     folder = CampaignFolder(root)
     page = _page_of(folder, read_aggregate(folder.aggregate))
@@ -79,17 +78,16 @@ def closing_lines(root: Path) -> str:
 
 
 def _page_of(folder: CampaignFolder, aggregate: Aggregate) -> Page:
-    # Where the raw results are elsewhere nobody here knows which runs have ended.
+    # If the raw results are elsewhere, it is unknown which runs have ended.
     left = unfinished(folder) if folder.runs() or not aggregate.cells else None
     bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
     return page_view(aggregate, left, bundled)
 
 
 def unfinished(folder: CampaignFolder) -> Left | None:
-    """Return what is left of a campaign's own plan; None where all has ended, and where the plan is not
-    known.
+    """Return what is left of a campaign's plan; None if all runs have ended or the plan is unknown.
 
-    The page lists among its problems why cells are not held against ``campaign.json``.
+    The page lists among its problems why cells are not compared with ``campaign.json``.
     """
     try:
         document = read_campaign_file(folder.campaign_file)
@@ -138,10 +136,9 @@ def render(page: Page, figures: Sequence[Figure], drills: DrillDowns = NONE) -> 
     """Return the page's HTML; every value is escaped, since names come from files that people write.
 
     Args:
-        drills: what can be opened of which cell; without them the page says what that needs.
+        drills: the cells that can be opened; without them the page says what that needs.
     """
-    # Our own files and a library, the only texts that are not escaped. The browser runs this script and no
-    # other.
+    # Our own files and a library are the only unescaped texts. The browser runs no other script.
     css, script = (
         "\n".join((WORDS / name).read_text(encoding="utf-8") for name in names[: None if drills.of else 1])
         for names in (STYLES, SCRIPTS)
@@ -165,8 +162,7 @@ def figures_view(folder: CampaignFolder) -> list[Figure]:
     """Return the figures that ``index.json`` lists.
 
     Raises:
-        ArtifactError: it has another form, names a file that is not in ``figures/``, or one that cannot be
-            read.
+        ArtifactError: it has another form, or names a file that is unreadable or not in ``figures/``.
     """
     index = read_figure_index(folder.figures / "index.json")
     return [
@@ -176,10 +172,9 @@ def figures_view(folder: CampaignFolder) -> list[Figure]:
 
 
 def _picture(path: Path) -> str:
-    """Return an SVG as a data URI, which keeps its ids apart from those of the others; there it runs no
-    script.
+    """Return an SVG as a data URI, which separates its ids from other figures' and runs no script.
 
-    It stays text: base64 would take a fifth more, of a page that has to stay small.
+    It stays text, since base64 would take a fifth more.
     """
     try:
         data = read_whole(path)
@@ -187,5 +182,5 @@ def _picture(path: Path) -> str:
         raise ArtifactError(
             f"{path}: no such file. Remove figures/ and draw it again with connector-tax report."
         ) from error
-    # A line's end is a blank to SVG, and would be lost in an address.
+    # A line break means a space in SVG, and would be lost in a URL.
     return "data:image/svg+xml;charset=utf-8," + quote(data.replace(b"\n", b" "), safe=PLAIN)

@@ -1,4 +1,4 @@
-"""The status of a campaign, from what lies on disk."""
+"""Formats the status of a campaign from its files."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -21,11 +21,10 @@ from connector_tax.base.units import duration_text
 
 
 def status_text(config: CampaignConfig, root: Path, command: str) -> str:
-    """Return a table of configurations and phases, remarks, the time left, who works on it, and the last line
-    of progress.
+    """Return a table of configurations and phases, remarks, time left, process and last progress.
 
     Args:
-        command: what measures the campaign, or goes on with it.
+        command: starts or continues the campaign.
 
     Raises:
         ArtifactError: ``campaign.json`` cannot be read.
@@ -75,7 +74,7 @@ def _table(config: CampaignConfig, folder: CampaignFolder, date: str, found: sta
 
 
 def seconds_left(config: CampaignConfig, folder: CampaignFolder) -> float:
-    """Return the time that is left of a campaign, by its reference rates or an estimate of them."""
+    """Return the seconds left of a campaign, by its reference rates or an estimate of them."""
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     date = start.date_of(folder, earlier)
     return _left_s(folder, config, date, start.standing(config, folder, date))
@@ -85,15 +84,16 @@ def _left_s(folder: CampaignFolder, config: CampaignConfig, date: str, found: st
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
         return start.cells_there(config, folder.run(date, connector_id, phase), found.rates)
 
-    # Before preflight nothing is known to be skipped, and preflight is left.
+    # Before preflight no skips are known, and preflight itself is left.
     skips = None if found.preflight is None else found.ends_at_once
     return expected_left_s(config, found.left, found.rates, skips, finished)
 
 
 def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: bool, *, known: bool) -> str:
-    """
+    """Return a run's state as text.
+
     Args:
-        known: whether ``rates`` are those of the campaign, and not a guess.
+        known: ``rates`` are the campaign's, not a guess.
     """
     if not left:
         receipt = read_receipt(run)
@@ -114,8 +114,7 @@ def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: 
 
 
 def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
-    """Name who is at work on which card, in a campaign of several; a launch that died with its job is not
-    counted."""
+    """Return the process at work on each of several cards, except launches that died with their job."""
     if len(config.engine.slots) == 1:
         return []
     found = []
@@ -128,7 +127,7 @@ def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
 
 
 def worker_of(folder: CampaignFolder) -> int | None:
-    """Return the Snakemake process that works on the campaign; None where nobody does.
+    """Return the Snakemake process that works on the campaign, or None.
 
     Its lock is not tried: holding it for an instant could refuse a start.
     """
@@ -141,13 +140,13 @@ def worker_of(folder: CampaignFolder) -> int | None:
 
 
 def _failures(folder: CampaignFolder) -> list[str]:
-    """Say why each run failed, and how it is tried again."""
+    """Return why each run failed, and how to retry it."""
     found = []
     for run in folder.runs():
         try:
             receipt = read_receipt(run) if run.receipt.exists() else None
         except ArtifactError:
-            continue  # it is void
+            continue  # an unreadable receipt is void
         if receipt is not None and receipt.status == "failed":
             found.append(f"failed {run.connector_id} in phase {phase_word(run.phase)}: {receipt.reason}")
             found.append(f"  to have it tried again, remove {run.receipt} and start again")

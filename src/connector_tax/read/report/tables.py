@@ -1,8 +1,7 @@
-"""The page's numbers, and its folded tables by section: rows of names and numbers; a table without rows is
-left out.
+"""Formats the page's numbers and its folded tables by section; a table without rows is left out.
 
-A number has value, interval and unit to digits, and carries the value that ``aggregate.json`` has, so that
-the page can be checked against it.
+A number has value, interval and unit in digits, and carries the value of ``aggregate.json``, so that the page
+can be checked against it.
 """
 
 import math
@@ -37,7 +36,7 @@ from connector_tax.read.ingest.connector_on import UNPROVED
 from connector_tax.read.stats.connectors import METRICS
 
 Unit = Literal["tax", "points", "share", "change_us", "us", "ms", "plain", "per_s"]
-# Unit -> (factor, suffix, whether a positive number has a plus).
+# Unit -> (factor, suffix, positive numbers have a plus sign).
 UNITS: dict[Unit, tuple[int, str, bool]] = {
     "tax": (100, "%", True),
     "points": (100, "points", True),
@@ -58,8 +57,8 @@ class Number:
     """A value with its interval.
 
     Attributes:
-        clear: whether it counts as a tax; such marks are drawn filled.
-        injected: the tax that the embedded engine's model gives; None elsewhere.
+        clear: it counts as a tax; such marks are drawn filled.
+        injected: the tax of the embedded engine's model; None elsewhere.
     """
 
     point: float
@@ -76,13 +75,13 @@ class Number:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The interval; an open end is infinite."""
+        """Return the interval; an open end is infinite."""
         low = -math.inf if self.low is None else self.low
         return low, math.inf if self.high is None else self.high
 
     @property
     def digits(self) -> tuple[str, str, str]:
-        """Point, lower and upper end without unit, with digits to differ; an open end is an infinity sign."""
+        """Return point, lower and upper end as text without unit, with enough digits to differ."""
         factor, _, signed = UNITS[self.unit]
         known = [v for v in (self.point, self.low, self.high) if v is not None]
         clear = not self.has_interval or Interval(self.point, self.low, self.high).excludes_zero
@@ -93,7 +92,7 @@ class Number:
 
 
 def number(value: Ends | Bounds | None, unit: Unit) -> Number | None:
-    """Return what a document's quantity is on the page; None where it has no number."""
+    """Convert a quantity of the document for the page; None if it has no number."""
     if value is None or value.point is None:
         return None
     return Number(value.point, unit, value.low, value.high)
@@ -120,8 +119,7 @@ def _decimals(unit: Unit, size: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A linear axis from ``low`` to ``high``; places on it are percent of its box, so that a drawing fits any
-    width."""
+    """A linear axis from ``low`` to ``high``; positions are percent of its box, so drawings fit any width."""
 
     low: float
     high: float
@@ -140,7 +138,7 @@ class Axis:
 
 def axis_of(values: Iterable[float], ticks: int = 3, room: float = 0.05) -> Axis:
     """Return an axis that holds zero and every finite value, with round ticks."""
-    # Files that people edit may hold any number: what no axis can hold lies beyond its end.
+    # Edited files may hold any number; those too large for an axis lie beyond its end.
     finite = [v for v in values if abs(v) < LARGEST]
     low, high = min([0.0, *finite]), max([0.0, *finite])
     span = high - low if high - low > SMALLEST else 1.0
@@ -152,7 +150,7 @@ def axis_of(values: Iterable[float], ticks: int = 3, room: float = 0.05) -> Axis
 
 
 def tick(value: float, unit: Unit) -> str:
-    """Return what stands at a tick of an axis."""
+    """Format the label of an axis tick."""
     factor, suffix, signed = UNITS[unit]
     if not value:
         return "0"
@@ -165,18 +163,19 @@ Value = Number | str | int | None
 Rows = Iterator[Sequence[Value]]
 HOST_UNITS: dict[str, Unit] = {"ratio": "share"}
 MOST_HOOKS = 6
-# A shape, its rate, a connector, its two taxes and that of TTFT with phases averaged out.
+# A shape, its rate, a connector, its two taxes and the TTFT tax with phases averaged out.
 Line = tuple[tuple[int, int], float, str, Number | None, Number | None, Number | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """
+    """A folded table of the page.
+
     Attributes:
-        code: names its title and what is said above it.
-        heads: words, with the unit of a column's numbers where all have one.
-        units: of each column, printed in its head and not behind its numbers.
-        rows: texts at a row's beginning that the row above has too are left out.
+        code: names its title and introduction.
+        heads: words, with the unit of a column's numbers if all share one.
+        units: per column, printed in its head instead of behind its numbers.
+        rows: texts at a row's beginning that repeat the row above are left out.
     """
 
     code: str
@@ -186,12 +185,12 @@ class Table:
 
 
 def name(text: str) -> str:
-    """Return one printable line of a label that somebody wrote into a file."""
+    """Return a label as one printable line."""
     return " ".join(printable(text, 48).split()) or "?"
 
 
 def named(aggregate: Aggregate, config: str) -> str:
-    """Return the label of a configuration; the second plain of a block has its own in the table of labels."""
+    """Return a configuration's label; the second plain of a block is labelled by the table of labels."""
     return name(
         aggregate.label_of(config) if config in aggregate.configs else labels()["config"].get(config, config)
     )
@@ -246,7 +245,7 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
 
 
 def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
-    """Return the table of Phase B; its last column is there where anybody has it."""
+    """Return the table of Phase B; its last column is left out if empty."""
     averaged = ["phase_averaged"] * any(line[-1] for line in lines)
     heads = ("shape", "rate", "connector", *METRICS, *averaged)
     rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
@@ -254,14 +253,16 @@ def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
 
 
 def _table(aggregate: Aggregate, code: str, heads: Sequence[str], rows: Rows) -> list[Table]:
-    """Return it without the columns in which no row has anything; nothing without rows. Connectors and
-    metrics are codes in ``rows``."""
+    """Return the table without empty columns; nothing without rows.
+
+    ``rows`` hold connectors and metrics as codes.
+    """
     said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
     every = [[said[h](str(v)) if h in said else v for h, v in zip(heads, row, strict=True)] for row in rows]
     columns = list(zip(*every, strict=True))
     kept = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
     found = [[row[k] for k in kept] for row in every]
-    # The unit of all numbers of a column; empty where they have several or none.
+    # The unit of all numbers of a column; empty if they have several or none.
     suffixes = [{v.suffix for v in columns[k] if isinstance(v, Number)} for k in kept]
     units = [next(iter(own)) if len(own) == 1 else "" for own in suffixes]
     words = [label("head", heads[k]) for k in kept]
@@ -270,7 +271,7 @@ def _table(aggregate: Aggregate, code: str, heads: Sequence[str], rows: Rows) ->
 
 
 def _each_once(rows: Sequence[Sequence[Value]]) -> list[Sequence[Value]]:
-    """Leave out the texts at the beginning of a row that the row above has, too."""
+    """Leave out texts at the beginning of a row that repeat the row above."""
     found: list[Sequence[Value]] = [*rows[:1]]
     for above, row in pairwise(rows):
         alike = (isinstance(v, str) and v == before for v, before in zip(row, above, strict=True))
@@ -288,7 +289,7 @@ def _hooks(aggregate: Aggregate) -> Rows:
 
 
 def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Rows:
-    """Yield the taxes of these names."""
+    """Yield the taxes in the fields ``names``."""
     for row in rows:
         yield row.config, row.metric, *(number(getattr(row, n), "tax") for n in names.split())
 
@@ -394,7 +395,7 @@ def _burns(aggregate: Aggregate) -> Rows:
 
 
 def _states(aggregate: Aggregate) -> Rows:
-    """Yield the configurations of which something is missing."""
+    """Yield the configurations that are not completely measured."""
     for config, state in aggregate.configs.items():
         if state.status != "measured":
             why, install = printable(problem_text(state.reason), 300), printable(state.install or "", 300)
@@ -402,22 +403,21 @@ def _states(aggregate: Aggregate) -> Rows:
 
 
 def _outputs(aggregate: Aggregate) -> Rows:
-    """Yield launches whose answers were compared; none where all are the same."""
+    """Yield launches whose answers were compared; none if all are the same."""
     if any(o.verdict not in ("reference", "same") for o in aggregate.outputs):
         for o in aggregate.outputs:
             yield o.config, phase_text(o.phase), o.n_same, o.n_prompts, label("outputs", o.verdict)
 
 
 def proofs_of(aggregate: Aggregate) -> dict[str, int]:
-    """Count the cells of connectors, and of these the ones in which it was off, and the ones in which nothing
-    proves either."""
+    """Count connectors' cells, those with the connector off, and those in which neither is proved."""
     cells = [c for c in aggregate.cells if is_connector(c.config)]
     off = sum(any(reason.code.startswith("off_") for reason in c.reasons) for c in cells)
     return {"asked": len(cells), "off": off, "unproved": sum(UNPROVED in c.flags for c in cells)}
 
 
 def provenance_of(aggregate: Aggregate) -> list[tuple[str, str]]:
-    """Return (code, value) of what the page's foot tells; the rest is in ``aggregate.json``."""
+    """Return (code, value) of the page's footer; the rest is in ``aggregate.json``."""
     p = aggregate.provenance
     host = {"": p.host.get("cpu"), "cores": p.host.get("cores"), "MiB": p.host.get("memory_mib")}
     values = {

@@ -1,4 +1,4 @@
-"""``aggregate.json`` to what the page shows: numbers with units, codes, places on axes; no words."""
+"""Turns ``aggregate.json`` into the page's content: numbers with units, codes, places on axes; no words."""
 
 import math
 from collections import Counter
@@ -41,7 +41,7 @@ from connector_tax.read.report.tables import (
 )
 from connector_tax.read.stats.connectors import METRICS, connector_rows
 
-# A zoomed axis is worth a switch where rows without a tax fill less of the common one.
+# A zoomed axis is offered if rows without a tax fill less than this share of the common one.
 ZOOM_BELOW = 0.25
 MULTIPLES = (-0.25, 1.5)
 LETTERS = "abcdefghijklmno"
@@ -51,12 +51,12 @@ USUAL_COMPLETED = 200
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One connector on the first screen.
+    """A connector on the first screen.
 
     Attributes:
-        why, why_text: a code of why a latency has no number, and what a file says of it, else empty.
-        by_plain: whether that is of plain, not of the connector.
-        values: by column, None where there is none.
+        why, why_text: code of why a latency has no number, and a file's words on it, else empty.
+        by_plain: the reason is plain's, not the connector's.
+        values: by column; None if there is none.
     """
 
     id: str
@@ -72,9 +72,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """
+    """A column of the first screen.
+
     Attributes:
-        zoomed: the axis of the rows without a tax; None where they need none.
+        zoomed: the axis of rows without a tax; None if not needed.
         floor: plain against itself.
     """
 
@@ -87,14 +88,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the headline is made of.
+    """The content of the headline.
 
     Attributes:
-        taxed: the rows that have a tax, dearest first.
-        clear_of: those that have none, and are known.
-        bound: no interval of them reaches above it; None where one is open, or a latency has none.
-        without: those that have no number.
-        by_plain: a row that has none because of plain.
+        taxed: rows with a tax, largest first.
+        clear_of: rows known to have none.
+        bound: upper bound of all their intervals; None if one is open, or a latency has none.
+        without: rows without a number.
+        by_plain: a row without a number because of plain.
     """
 
     taxed: Sequence[Row]
@@ -106,10 +107,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One hypothesis.
+    """A hypothesis.
 
     Attributes:
-        value: what decides it; None where it has no number.
+        value: the number that decides; None if there is none.
         criterion: one threshold or the two ends of a range, in the value's unit.
         details: (code of a number, whose, that number).
         why: why it is not testable.
@@ -126,7 +127,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One connector's step: segments (code, from, to) on the axis, the change of the step, and its hooks."""
+    """A connector's step: segments (code, from, to) on the axis, the change of the step, and its hooks."""
 
     label: str
     segments: Sequence[tuple[str, float, float]]
@@ -138,7 +139,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """One connector's small pictures: by latency its points (place, number, whether beyond the axis)."""
+    """A connector's small plots: latency -> points (place, number, beyond the axis)."""
 
     label: str
     points: Mapping[str, Sequence[tuple[str, Number, bool]]]
@@ -146,7 +147,7 @@ class Multiple:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One latency at one rate: (label, level, above plain's, saturated)."""
+    """A latency at one rate: (label, level, above plain's, saturated)."""
 
     metric: str
     rate_per_s: float
@@ -157,7 +158,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What of a campaign is not measured: by phase the configurations, none where it is all of them."""
+    """The unmeasured part of a campaign: phase -> configurations; empty means all of them."""
 
     ended: int
     runs: int
@@ -166,14 +167,15 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """
+    """The content of the page.
+
     Attributes:
-        of: what the page is of; names and texts in it come from files that people write.
-        left: what of the plan is not measured yet; None where all is, or nobody knows the plan.
+        of: the aggregate; names and texts in it come from files that people write.
+        left: the unmeasured part of the plan; None if there is none, or the plan is unknown.
         shown: the taxes of the first screen.
-        bundled: whether a published bundle of this campaign lies in the checkout.
+        bundled: the checkout has a published bundle of this campaign.
         early: fewest and most completed requests at which a cell may end, and how many cells ended before the
-            most; None where all cells are asked for as many as in the published experiment.
+            most; None if all cells have the published experiment's count.
     """
 
     of: Aggregate
@@ -216,7 +218,7 @@ class Page:
 
 
 def page_view(aggregate: Aggregate, left: Left | None = None, bundled: bool = False) -> Page:
-    """Return what the page shows; see ``Page`` for the arguments."""
+    """Return the page's content; see ``Page`` for the arguments."""
     provenance, on = aggregate.provenance, aggregate.measured_on
     judged = {row.config: row for row in aggregate.connectors or connector_rows(aggregate)}
     taxes = {(t.config, t.metric): t for t in aggregate.main_taxes if t.reference == "ref_safe" and t.known}
@@ -330,8 +332,7 @@ def _of_tax(tax: TaxRow | None, unit: Unit, *, clear: bool, injected: float | No
 
 
 def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
-    """Return what became of the configuration whose number is missing; nothing where its code alone says
-    that."""
+    """Return the state's text for a missing number; empty if the code alone says it."""
     state = None if judged.reason is None else aggregate.configs.get(judged.reason.subject)
     if state is None or state.reason is None or state.reason == Problem(state.reason.code):
         return ""
@@ -339,7 +340,7 @@ def _why_text(aggregate: Aggregate, judged: ConnectorRow) -> str:
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    """Order rows: those with a tax first, the largest first; those without a number last."""
+    """Return a sort key: rows with a tax first, largest first; rows without a number last."""
     order = ("tax", "noise", "gain", "open", "none", "failed", "missing", "skipped")
     is_taxed = row.verdict == "tax"
     known = [v.point for m in (row.clear if is_taxed else METRICS) if (v := row.values[m]) is not None]
@@ -364,7 +365,7 @@ def _answer(rows: Sequence[Row]) -> Answer:
 
 
 def _columns(rows: Sequence[Row], floors: Mapping[str, tuple[float, float]]) -> list[Column]:
-    """Return the latencies on one axis; step and hooks each on its own."""
+    """Return the latencies on one common axis; step and hooks on their own."""
     both = [v for r in rows for m in METRICS if (v := r.values[m]) is not None]
     ends = [e for v in both for e in (*v.ends, v.point, v.injected or 0.0)]
     axis = axis_of([*ends, *(e for m, f in floors.items() if m in METRICS for e in f)])
@@ -386,8 +387,10 @@ def _columns(rows: Sequence[Row], floors: Mapping[str, tuple[float, float]]) -> 
 
 
 def _power(aggregate: Aggregate) -> dict[str, tuple[Number, ...]]:
-    """Return by latency the smallest taxes that four of five such campaigns find: over blocks what plain's
-    own spread says, else the least and most of one launch's intervals. Empty where a latency has none.
+    """Return latency -> the smallest taxes that four of five such campaigns detect.
+
+    Over blocks plain's own spread determines it, else the least and most of single launches' intervals. Empty
+    if a latency has none.
     """
     found: dict[str, tuple[Number, ...]] = {}
     for entry in aggregate.repeats:
@@ -401,7 +404,7 @@ def _power(aggregate: Aggregate) -> dict[str, tuple[Number, ...]]:
     return found if all(found.get(m) for m in METRICS) else {}
 
 
-# Hypothesis -> the number that decides, its unit, and which of its numbers is the criterion.
+# Hypothesis -> the number that decides, its unit, and the number that is its criterion.
 DECIDING: dict[str, tuple[str, Unit, str]] = {
     "H1": ("tax_ttft_p90", "tax", "threshold"),
     "H2": ("gap", "points", "range"),
@@ -431,7 +434,7 @@ def _claim(aggregate: Aggregate, found: Hypothesis) -> Claim:
 
 
 def _details(aggregate: Aggregate, found: Hypothesis, deciding: str) -> Iterator[tuple[str, str, Number]]:
-    """Yield the other numbers of a verdict: (code, whose, number), with rates where lengths have several."""
+    """Yield a verdict's other numbers: (code, whose, number), with rates if lengths have several."""
     rates = found.numbers.rates_per_s or {}
     differ = len({*rates.values()}) > 1
     for key in found.numbers.__struct_fields__:
@@ -490,8 +493,7 @@ def _settings(aggregate: Aggregate) -> dict[str, list[str]]:
 def _multiples(
     aggregate: Aggregate, rows: Sequence[Row]
 ) -> tuple[list[Multiple], tuple[list[int], list[int]], list[Table]]:
-    """Return for Phase B's cells a small picture per connector and latency, prompts side by side; and a table
-    of their numbers."""
+    """Return small plots of Phase B's cells per connector and latency, and a table of their numbers."""
     cells: dict[tuple[int, int], dict[str, dict[str, TaxRow]]] = {}
     for entry in aggregate.taxes:
         if entry.phase == "b" and entry.metric in METRICS and entry.reference == "ref_safe":
@@ -504,7 +506,7 @@ def _multiples(
     }
     lines: list[Line] = []
     for shape in shapes:
-        # In percent: prompt lengths share the width, output lengths that of their prompt length.
+        # Percent: prompt lengths divide the width, output lengths divide their prompt length's part.
         inside = (outputs.index(shape[1]) + 1) / (len(outputs) + 1)
         place = f"{100 * (inputs.index(shape[0]) + inside) / len(inputs):.2f}%"
         for row in rows:
@@ -551,7 +553,7 @@ def _panels(aggregate: Aggregate) -> list[Panel]:
 
 
 def _knees(aggregate: Aggregate) -> list[tuple[float, list[str]]]:
-    """Return rate -> who is saturated from it on."""
+    """Return rate -> configurations saturated from it on."""
     found: dict[float, list[str]] = {}
     for config, own in aggregate.saturation.items():
         if own.saturation_rate_per_s is not None:

@@ -1,1 +1,1 @@
-"""Tables to claims: percentiles, taxes and verdicts, each with its interval."""
+"""Turns tables into percentiles, taxes and verdicts, each with its interval."""

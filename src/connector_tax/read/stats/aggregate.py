@@ -1,4 +1,4 @@
-"""A campaign's tables to ``aggregate.json``: every number the report prints."""
+"""Computes ``aggregate.json`` from a campaign's tables: every number of the report."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -150,9 +150,9 @@ def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
 
 
 def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, list[Problem]]:
-    """Return the rates on disk, since Phase B ran at them; worked out again where there are none.
+    """Return the rates on disk, at which Phase B ran, or recomputed if there are none.
 
-    If Phase A as it is now gives other rates, cells were left out or added since, and a problem says so.
+    A problem reports if today's Phase A gives other rates, as after adding or removing cells.
     """
     file = "reference_rates.json"
     found = data.reference_rates
@@ -178,10 +178,10 @@ def _taxes(
     no_ttft: dict[str, str],
     no_tax: dict[str, str],
 ) -> list[Tax]:
-    """Return the taxes of every cell of Phases A to C; a missing one, and one of another computation than
-    plain's, has taxes with a reason.
+    """Return the taxes of all cells of Phases A to C, with a reason for cells without one.
 
-    Without those a mean over lengths would be one over the lengths that are left.
+    Missing cells, and cells with another computation than plain's, keep rows: without them a mean over
+    lengths would silently cover fewer lengths.
     """
     if rates is None:
         return []
@@ -198,8 +198,9 @@ def _taxes(
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFile) -> list[AnyReference]:
-    """Return the reference rates for which a cell has taxes, at another rate of Phase A ``neither``; none of
-    plain, of unrecorded cells, of closed loops and of repeats.
+    """Return the reference rates for which a cell has taxes, ``neither`` at other rates of Phase A.
+
+    Empty for plain, unrecorded cells, closed loops and repeats.
     """
     if config in ("plain", PLAIN_AGAIN) or spec.recorded is False or phase == "d" or is_repeat(phase):
         return []
@@ -222,7 +223,7 @@ def _attribution(
     seed: int,
     confidence: float,
 ) -> tuple[Attribution, ...]:
-    """Attribute the steps of each configuration's Phase A cell at ref_safe, against plain's."""
+    """Attribute the steps of each configuration's Phase A cell at ref_safe, relative to plain's."""
     cells = {
         config: own.cell
         for (config, phase, _), own in estimates.items()
@@ -252,12 +253,12 @@ def _attribution(
 def _amplification(
     chosen: list[Tax], taxes: list[Tax], config: CampaignConfig, rates: ReferenceRatesFile | None
 ) -> tuple[Amplification, ...]:
-    """Return tax under load minus tax at ref_safe, where both are of one launch or both over blocks: at Phase
-    A's shape of the main taxes, at every other shape of Phase B' of its launch and of Phase B's. Of blocks
-    the two are drawn apart, so the interval is rather too wide.
+    """Return tax under load minus tax at ref_safe, if both are of one launch or both over blocks.
 
-    None where both rates are one: load then adds nothing that was measured, which is not nothing that load
-    adds. A shape that Phase B' leaves out has a row with that reason.
+    At Phase A's shape both are main taxes; at other shapes of Phase B' both are of one launch, Phase B's and
+    Phase B''s. Taxes over blocks are drawn separately, so their interval is rather too wide. Empty if both
+    rates are equal: the effect of load is then unmeasured, not zero. Shapes that Phase B' leaves out have
+    that reason.
     """
     confidence = config.analysis.confidence
     in_b = {
@@ -275,7 +276,7 @@ def _amplification(
     for tax in taxes:
         if tax.phase == "b_prime" and tax.spec.shape != config.phase_a_shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
-            # At no rate: it was measured at none.
+            # No rate, since it was not measured.
             nowhere = replace(tax.spec, rate_per_s=0.0)
             missing = replace(tax, spec=nowhere, estimate=unavailable("no_cell", subject="phase_b"))
             pairs.append((tax, safe or missing))

@@ -1,9 +1,8 @@
-"""Where a connector's microseconds go: per hook, per process, per step and per token, and what stays
-unexplained.
+"""Attributes a connector's microseconds: per hook, process, step and token, and the unexplained rest.
 
-Only decode-only steps count, since a mean over a mixture moves with the mixture. Means are used, since they
-add up where medians do not: mean step with the connector less mean step without it is the sum of the parts
-below. Each is of one launch, and has the steps that entered it: CPU time is measured in some steps only.
+Only decode-only steps count, since a mean over a mixture moves with the mixture. Means are used since they
+add up and medians do not: the difference of mean steps is the sum of the parts below. Each part is of one
+launch and states its number of steps: CPU time is measured in some steps only.
 """
 
 import math
@@ -37,9 +36,9 @@ from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
 from connector_tax.read.stats.taxes import difference, verdict
 
 DRAWS = 2000
-# The slowest steps of a thousand are the host's (a page fault, another process), and a mean follows them.
+# The slowest of a thousand steps are the host's (a page fault, another process), and would dominate a mean.
 TRIM = 0.001
-# How far out the ends of a share are searched, and how exactly.
+# Search range for the ends of a share, and its precision.
 DOUBLINGS, HALVINGS = 40, 50
 
 
@@ -56,12 +55,11 @@ def attribute(
     confidence: float,
     factor: float = 1.0,
 ) -> Attribution | None:
-    """Return an entry of ``attribution`` in ``aggregate.json``; None without enough decode-only steps for an
-    interval on both sides.
+    """Return an entry of ``attribution`` in ``aggregate.json``; None with too few decode-only steps.
 
     Args:
         name, cell_id: of the configuration and of its cell.
-        factor: by how much a stopping rule makes intervals wider.
+        factor: widens intervals for a stopping rule.
     """
     ours, theirs = _decoding(own), _decoding(plain)
     mine = _means(_columns(own, ours), stream(seed, "attribution", name), factor, confidence)
@@ -93,20 +91,22 @@ def attribute(
 
 
 def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) -> Quantity | None:
-    """Return the share of a longer step; None where it is not significantly longer than plain's, since a
-    share of what may be nothing is no number."""
+    """Return a part's share of a longer step.
+
+    None if the step is not significantly longer than plain's: a share of possibly nothing is no number.
+    """
     if whole.point is None or verdict(whole, confidence) != TAX:
         return None
     point = part / whole.point
 
     def rest(share: float) -> tuple[float | None, float | None]:
-        """Return the interval of what such a share of the difference leaves of the part."""
+        """Return the interval of the part minus such a share of the difference."""
         left = replace(
             whole, point=part - share * (whole.point or 0.0), replicates=replicates - share * whole.replicates
         )
         return left.interval(confidence)
 
-    # Fieller: every share that leaves nothing, as far as the interval tells. Quantiles of ratios disagree
+    # Fieller: the interval holds every share whose remainder is not significant. Quantiles of ratios disagree
     # with those of the difference.
     low = _last(point, -1, lambda share: effect_of(*rest(share)) != TAX)
     high = _last(point, 1, lambda share: effect_of(*rest(share)) != GAIN)
@@ -116,7 +116,7 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
 
 
 def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float | None:
-    """Return the last number from ``start`` on of which ``holds`` is true; None where that is so of any."""
+    """Return the last number from ``start`` on for which ``holds``; None if there is no limit."""
     inside, step = start, max(abs(start), 1e-6)
     for _ in range(DOUBLINGS):
         if not holds(start + direction * step):
@@ -132,7 +132,7 @@ def _last(start: float, direction: int, holds: Callable[[float], bool]) -> float
 
 
 def _decoding(table: StepTable) -> NDArray[np.bool_]:
-    """Choose decode-only steps with a worker's row, without the very slowest."""
+    """Select decode-only steps with a worker's row, without the slowest."""
     chosen: NDArray[np.bool_] = (table.kind == DECODE_ONLY) & ~np.isnan(table.connector_total_us)
     if chosen.any():
         chosen &= table.step_duration_us <= np.quantile(table.step_duration_us[chosen], 1 - TRIM)
@@ -165,16 +165,17 @@ UPDATE_HOOKS = {
     *("update_connector_output", "request_finished", "request_finished_all_groups", "take_events"),
     *("get_kv_connector_stats", "register_finished_partial_tail"),
 }
-# Called between two steps, by add_request() and has_requests(): no part of a step's duration, and in no part
-# of it.
+# Called between two steps, by add_request() and has_requests(), so they are part of no step's duration.
 BETWEEN_HOOKS = {"on_new_request", "has_pending_push_work", "reset_cache"}
 
 
 def _means(
     columns: Floats, rng: np.random.Generator, factor: float, confidence: float
 ) -> list[Estimate] | None:
-    """Resample means by the circular block bootstrap: sums of blocks are differences of one running sum. None
-    with too few blocks."""
+    """Resample means by the circular block bootstrap; None with too few blocks.
+
+    Sums of blocks are differences of one running sum.
+    """
     n = columns.shape[0]
     length = step_block_length(n)
     if n < FEWEST_BLOCKS * length:
@@ -197,15 +198,13 @@ def _means(
 
 
 def mean_cpu_us(cpu_us: Floats, calls: Floats) -> float | None:
-    """Return the mean over the steps that measured it; None where the hook was called in none of them, since
-    0 would be a claim."""
+    """Return the mean over steps that measured it; None if none of them called the hook."""
     known = ~np.isnan(cpu_us)
     return float(cpu_us[known].mean()) if calls[known].any() else None
 
 
 def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> tuple[Hook, ...]:
-    """Return the hooks that were called at all, dearest first; ``n_cpu_steps`` are the steps behind the CPU
-    time."""
+    """Return the hooks that were called, longest first; ``n_cpu_steps`` counts steps with CPU time."""
     hooks = table.hooks
     means = (hooks.us[rows].mean(axis=0).tolist(), hooks.calls[rows].mean(axis=0).tolist())
     found = []
@@ -229,7 +228,7 @@ def _hooks(table: StepTable, rows: NDArray[np.bool_], tokens: float) -> tuple[Ho
 def _all_hooks(
     table: StepTable, rows: NDArray[np.bool_], seed: int, name: str, factor: float, confidence: float
 ) -> Quantity | None:
-    """Sum the hooks inside a step by the clock; None where none was called."""
+    """Sum the wall times of the hooks inside a step; None if none was called."""
     inside = [k for k, name in enumerate(table.hooks.names) if _in_a_step(name)]
     us = table.hooks.us[rows][:, inside]
     if not us.any():
@@ -245,11 +244,10 @@ def _in_a_step(name: str) -> bool:
 def _cpu_of_hooks(
     table: StepTable, rows: NDArray[np.bool_], factor: float, confidence: float
 ) -> Quantity | None:
-    """Sum the CPU time of the hooks inside a step, each cut at its wall time as in ``hooks``; None where no
-    step measured it.
+    """Sum the CPU times of hooks inside a step, each capped at its wall time; None if not measured.
 
-    Scheduler and worker sample steps of their own, 16 apart, so the interval is Student's t, with both sides'
-    variances added.
+    Scheduler and worker sample different steps, 16 apart, so the interval is Student's t with both variances
+    added.
     """
     cpu, wall, calls = (of[rows] for of in (table.hooks.cpu_us, table.hooks.us, table.hooks.calls))
     point, variance, sizes = 0.0, 0.0, []

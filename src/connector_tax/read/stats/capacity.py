@@ -1,12 +1,11 @@
-"""How many requests of a shape an engine can complete per second, from what was measured at another shape;
-and what a step costs.
+"""Estimates how many requests of a shape an engine completes per second, from another shape and step costs.
 
-A shape of Phase B is measured at a reference rate only if the engine holds it there. What a request takes of
-the engine is its prompt, once, and its share of as many steps as its answer has tokens; the share is smaller
-the more sequences decode together.
+A shape of Phase B is measured at a reference rate only if the engine holds it there. A request costs the
+engine its prompt, once, and its share of as many steps as its answer has tokens; the share falls with the
+number of sequences that decode together.
 
-A step's time is taken as linear in a cost per step, per prompt token, per decoding sequence and per token
-looked back on, with coefficients that cannot be negative and a scatter in proportion to it.
+A step's time is modelled as linear in a cost per step, prompt token, decoding sequence and context token,
+with non-negative coefficients and scatter proportional to the time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StepCosts(Costs):
-    """
+    """Fitted costs of a step.
+
     Attributes:
-        scatter: standard deviation of the logarithm of a step's time about the fit.
+        scatter: standard deviation of the log step time around the fit.
     """
 
     scatter: float
@@ -39,10 +39,10 @@ class StepCosts(Costs):
 def step_features(cell: CellData, max_num_batched_tokens: int) -> Floats:
     """Return the features of a cell's steps, shape (steps of the window with a token and a duration, 6).
 
-    They are one, prompt tokens, decoding sequences, tokens looked back on, prompts begun; and the duration in
-    microseconds. Records do not say how far back a step looks, nor how many prompts it begins: a decoding
-    sequence of this shape is on average half through its answer, a piece of a prompt half through the prompt,
-    and every piece counts as its part.
+    They are one, prompt tokens, decoding sequences, context tokens, prompts begun; and the duration in
+    microseconds. Records lack context lengths and prompt starts, so averages stand in: a decoding sequence is
+    halfway through its answer, a piece of a prompt halfway through the prompt, and each piece counts as its
+    fraction of a prompt.
     """
     assert cell.steps is not None
     columns = read_step_columns(cell.steps.source).steps
@@ -63,30 +63,29 @@ def step_features(cell: CellData, max_num_batched_tokens: int) -> Floats:
 
 
 def fit_step_costs(features: Floats, duration_us: Floats) -> StepCosts:
-    """Fit coefficients that are not negative, by least squares of the relative error.
+    """Fit non-negative coefficients by least squares of the relative error.
 
     Args:
         features: shape (steps, 5), see ``step_features``.
         duration_us: shape (steps,).
     """
-    # Half a second to import, and most readers of step records fit nothing.
+    # The import takes half a second, and most readers of step records fit nothing.
     from scipy import optimize
 
     weights = 1 / np.full(duration_us.size, np.median(duration_us))
-    # A scatter in proportion to the step wants weights of one over what is fitted, which is known only after
-    # a fit.
+    # With scatter proportional to the step, weights are one over the fitted time, which only a fit gives.
     for _ in range(4):
         coefficients = optimize.nnls(features * weights[:, None], duration_us * weights)[0]
         fitted = np.maximum(features @ coefficients, 1e-3)
         weights = 1 / fitted
     scatter = np.log(np.maximum(duration_us, 1e-3) / fitted)
-    # Quartiles, not the deviation: a pause of the host is not the engine's scatter.
+    # Quartiles instead of the standard deviation: a pause of the host is not the engine's scatter.
     sigma = float(np.subtract(*np.quantile(scatter, [0.75, 0.25]))) / 1.349
     base, prefill, decode, context, prompt = map(float, coefficients)
     return StepCosts(base, prefill, decode, context, prompt, sigma)
 
 
-# With fewer steps five coefficients say little.
+# Too few steps for five coefficients.
 FEWEST_STEPS = 200
 
 
@@ -101,20 +100,20 @@ def costs_of_cells(cells: Sequence[CellData], max_num_batched_tokens: int) -> St
     if len(table) < FEWEST_STEPS:
         return None
     if len({c.spec.input_tokens for c in cells}) == 1:
-        # The cost of a prompt and that of its tokens cannot be separated then.
+        # With one prompt length, costs per prompt and per token cannot be separated.
         table[:, 4] = 0.0
     return fit_step_costs(table[:, :5], table[:, 5])
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """One configuration's capacity by shape.
+    """A configuration's capacity by shape.
 
     Attributes:
-        by: ``step records``, ``probe`` or ``nothing``: what it is known from.
-        prompt_s: prompt length -> seconds that one prompt takes on the idle engine, as preflight saw it.
+        by: its source: ``step records``, ``probe`` or ``nothing``.
+        prompt_s: prompt length -> seconds for one prompt on the idle engine, from preflight.
         costs: of a step; None without step records.
-        decode_s: seconds of the engine per output token at ``shape``, where only that is known.
+        decode_s: engine seconds per output token at ``shape``, if only that is known.
     """
 
     by: KnownFrom
@@ -125,12 +124,11 @@ class Capacity:
     decode_s: float | None = None
 
     def request_s(self, shape: Shape) -> float | None:
-        """Return the seconds of the engine that one request takes where as many as can are in flight; None
-        where nothing is known."""
+        """Return engine seconds per request with as many in flight as possible; None if unknown."""
         measured_s = self.prompt_s.get(shape.input_tokens)
         if self.costs is not None:
             prompt_s, answer_s = busy_s(self.costs, self.limits, shape)
-            # Attention over a long prompt grows faster than its length, which prompts of one length do not
+            # Attention over a long prompt grows faster than its length, which a single prompt length does not
             # show.
             return max(prompt_s, measured_s or 0.0) + answer_s
         if self.decode_s is None or measured_s is None:
@@ -161,7 +159,7 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     limits = Limits.of(settings, data.config.cell.inflight_cap)
     if batched:
         limits = replace(limits, batched_tokens=batched)
-    # As preflight measured plain.
+    # From preflight's measurement of plain.
     plain = data.decisions.get("plain")
     prompt_s = {int(length): s for length, s in ((plain and plain.prompt_s) or {}).items()}
     costs = costs_of_cells(cells, limits.batched_tokens)
@@ -171,7 +169,7 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     own_s = prompt_s.get(shape.input_tokens)
     if most_per_s <= 0 or own_s is None:
         return Capacity("nothing", limits, shape, prompt_s)
-    # A request's time on an engine that completes that many, less its prompt. If it could complete more,
-    # this is too much, and shapes are measured at lower rates than they could be.
+    # Time per request at the completed rate, minus its prompt. If the engine could complete more, this is too
+    # much, and shapes are measured at lower rates than possible.
     decode_s = max(0.0, 1 / most_per_s - own_s) / shape.output_tokens
     return Capacity("probe", limits, shape, prompt_s, decode_s=decode_s)

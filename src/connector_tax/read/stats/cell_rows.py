@@ -1,5 +1,5 @@
-"""``cells`` of ``aggregate.json``, with flags, and the estimates of those that statistics use; and
-``aggregate.csv``, with one flat row per cell, empty where a number is unavailable.
+"""Makes ``cells`` of ``aggregate.json``, with flags and estimates; and ``aggregate.csv``, one flat row per
+cell, empty where a number is unavailable.
 """
 
 import csv
@@ -33,14 +33,14 @@ from connector_tax.read.stats.taxes import METRICS
 
 
 def flags_of(cell: CellData) -> list[str]:
-    """Return the flags of ``cell.json``, and those that follow from its samples and step records."""
+    """Return the flags of ``cell.json``, and those that follow from samples and step records."""
     found = [*cell.document.flags, *host_flags(cell.samples.host)]
     without_hooks = cell.steps is not None and cell.steps.hooks_missing
     return [*found, FLAG] if without_hooks and FLAG not in found else found
 
 
 def missing_hooks(data: CampaignData) -> list[Problem]:
-    """Return per configuration and cause in how many cells its hooks were not recorded."""
+    """Report per configuration and cause the number of cells without hook times."""
     found = []
     for config in data.config.connector_ids:
         steps = [c.steps for c in data.cells() if c.config == config and c.steps is not None]
@@ -54,8 +54,7 @@ def missing_hooks(data: CampaignData) -> list[Problem]:
 
 
 def cell_row(cell: CellData) -> Cell:
-    """Return the entry in ``cells`` of a cell that no statistics use; every other entry has its fields,
-    too."""
+    """Return the entry of a cell that statistics exclude; all other entries have its fields, too."""
     return Cell(
         config=cell.config,
         phase=cell.phase,
@@ -73,12 +72,12 @@ def cell_row(cell: CellData) -> Cell:
 def measured_row(
     estimates: CellEstimates, saturation: Mapping[str, Saturation], confidence: float
 ) -> MeasuredCell:
-    """Return the entry in ``cells`` of a cell that statistics use."""
+    """Return the entry of a cell that statistics use."""
     cell = estimates.cell
     summary = summarise_cell(cell.spec, cell.window, cell.requests)
     dropped = summary.statuses.get("dropped", 0)
-    # The reference rates were chosen at one shape; a longer one may be too much at the same rate, and is
-    # judged by itself.
+    # Reference rates were chosen at one shape; a longer one may saturate at the same rate, and is judged
+    # itself.
     in_phase_a = saturation.get(cell.config) if cell.phase == "a" else None
     criteria = overload_criteria(cell) if in_phase_a is None else in_phase_a.criteria[cell.spec.rate_per_s]
     ttft, tpot, e2e, ttft_from_send = (
@@ -129,7 +128,7 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
 
 
 def _hit_share(cell: CellData) -> float | None:
-    """Return the share of prompt tokens that were found in the prefix cache; None where it is unknown."""
+    """Return the share of prompt tokens found in the prefix cache; None if unknown."""
     hits = cell.document.prefix_cache_hits_delta
     asked = sum(r.prompt_tokens or 0 for r in cell.requests)
     return hits / asked if isinstance(hits, int | float) and asked else None
@@ -141,10 +140,9 @@ GPU_COLUMNS = ("sm_mhz_p50", "mem_mhz_p50", "temperature_c_max", "power_w_mean",
 
 
 def aggregate_csv(aggregate: Aggregate) -> str:
-    """Return a row per cell.
+    """Return a row per cell, with the source of its numbers.
 
-    A tax is the main one for the cell's configuration, rate and shape, so that no two rows contradict each
-    other. Every row names the source of its numbers.
+    A tax is the main one for the configuration, rate and shape, so that no two rows contradict each other.
     """
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
     main = {t.place: t for t in aggregate.main_taxes}
@@ -158,7 +156,7 @@ def aggregate_csv(aggregate: Aggregate) -> str:
         }
         rows.append(_cell(cell) | _taxes(own))
         averaged.append(_phase_averaged(own))
-    # Behind the others, so that those that scripts know keep their places.
+    # New columns come last, so that scripts find the old ones in place.
     columns = [*dict.fromkeys(name for row in rows for name in row), *["source"] * bool(rows)]
     columns += dict.fromkeys(name for row in averaged for name in row)
     out = io.StringIO()

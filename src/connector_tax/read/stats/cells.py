@@ -1,6 +1,6 @@
-"""One cell to its numbers with intervals; the resamples are kept, so that taxes can be made of them.
+"""Estimates one cell's numbers with intervals; resamples are kept for taxes.
 
-Cells that were sent the same requests at the same times have their blocks drawn together.
+Blocks of cells with the same requests at the same times are drawn together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,14 +43,12 @@ from connector_tax.read.stats import phases
 
 
 def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, CommonArrivals]]:
-    """Return for each cell: latency -> how its blocks are drawn; nothing where no schedule was fixed
-    beforehand.
+    """Return per cell latency -> how its blocks are drawn; empty without a fixed schedule.
 
-    In a closed loop and in a conversation a request leaves when another has ended, so request k of two cells
-    has no more in common than any other.
+    In closed loops and conversations a request leaves when another ends, so requests with the same number
+    have nothing in common.
     """
-    # Cells of one schedule had the same arrivals: ``plan.cells`` gives them one seed, whatever the
-    # configuration.
+    # Cells of one schedule had the same arrivals: ``plan.cells`` gives them one seed for all configurations.
     schedules = [(c.phase, c.cell_id, c.spec.arrival, str(c.spec.seed)) for c in cells]
     every = [_seqs(cell) for cell in cells]
     axes: dict[tuple[str, ...], tuple[int, int]] = {}
@@ -66,7 +64,7 @@ def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, Comm
 
 
 def _seqs(cell: CellData) -> dict[str, Ints]:
-    """Return latency -> ``seq`` of the requests in the window that have it."""
+    """Return latency -> ``seq`` of the window's requests that have it."""
     if cell.spec.sessions is not None or cell.spec.rate_per_s == 0:
         return {}
     chosen = in_window(cell.requests, cell.window)
@@ -91,11 +89,11 @@ STEP_COLUMNS: tuple[StepColumn, ...] = (
     "connector_total_us",
     "round_trip_us",
 )
-# Steps are many and their percentiles narrow; these draws repeat a bound within about 3 % of the width.
+# Steps are many and their percentiles narrow; with these draws bounds repeat within about 3 % of the width.
 STEP_DRAWS = 400
 CDF_POINTS = 200
-# Fewer requests behind random arrivals near capacity make one or two busy periods: intervals of the steps of
-# one kind held the truth in 75 to 80 % of launches of 40 requests, in 89 to 92 % of those of 70 to 200
+# With fewer requests, random arrivals near capacity give one or two busy periods: intervals of the steps of
+# one kind covered the truth in 75 to 80 % of launches of 40 requests, in 89 to 92 % of those of 70 to 200
 # (tests/perf/small_subsets.py).
 FEWEST_AT_RANDOM = 70
 
@@ -105,12 +103,12 @@ Percents = dict[tuple[str, float], Estimate]
 
 @dataclass(frozen=True, slots=True)
 class StepEstimates:
-    """What is kept of one cell's steps; the steps themselves are let go, since a campaign has millions.
+    """The estimates of one cell's steps; the steps are dropped, since a campaign has millions.
 
     Attributes:
-        document: as ``aggregate.json`` has them.
+        document: as in ``aggregate.json``.
         columns: (column, percentile) -> estimate, microseconds; empty without step records.
-        decode: the median duration of steps that only decode, microseconds.
+        decode: median duration of decode-only steps, microseconds.
     """
 
     document: Steps | NoSteps
@@ -123,7 +121,7 @@ class CellEstimates:
     """Estimates of one cell.
 
     Attributes:
-        latencies: (name, percentile) -> estimate, milliseconds. ``phases.NAME`` is there only behind Poisson
+        latencies: (name, percentile) -> estimate, milliseconds. ``phases.NAME`` exists only with Poisson
             arrivals.
     """
 
@@ -140,12 +138,12 @@ class CellEstimates:
         return self.steps.columns.get((name, q), missing)
 
 
-# (configuration, phase, cell id) -> what was found of it.
+# (configuration, phase, cell id) -> estimates.
 Estimates = Mapping[tuple[str, Phase, str], CellEstimates]
 
 
 class _Wide(TypedDict):
-    """By how much a stopping rule makes intervals wider, and their confidence."""
+    """The widening of intervals by a stopping rule, and their confidence."""
 
     factor: float
     confidence: float
@@ -153,15 +151,15 @@ class _Wide(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What the estimates of one cell need, and no more: it travels to another process.
+    """The minimal input for one cell's estimates, since it is sent to another process.
 
     Attributes:
         names: of the cell's own random stream.
         latencies: requests of the window, each of shape (n,), milliseconds.
-        wide: by how much a stopping rule makes intervals wider, and their confidence.
-        sent: where phases of arrival may be averaged out.
-        no_kinds: why the steps of one kind have no interval; None where they may have one.
-        length: of the blocks of requests; 0 where it is not known yet.
+        wide: widening by a stopping rule, and confidence.
+        sent: set if phases of arrival can be averaged out.
+        no_kinds: why the steps of one kind have no interval; else None.
+        length: of the blocks of requests; 0 while unknown.
         common: latency -> how blocks are drawn together with the other cells of this schedule.
     """
 
@@ -180,13 +178,12 @@ class _Job:
 def estimate_cells(
     cells: Sequence[CellData], seed: int, draws: int, each: Each = map, *, confidence: float
 ) -> Iterator[CellEstimates]:
-    """Resample each cell's requests and steps, in blocks in time order; the same whatever ``each`` is.
+    """Resample each cell's requests and steps, in blocks in time order; the same for any ``each``.
 
-    Requests of cells with the same schedule are resampled at the same arrivals.
+    Cells with the same schedule are resampled at the same arrivals.
 
     Args:
-        confidence: of the intervals that are to be printed: few blocks spread too little, by how much depends
-            on it.
+        confidence: of the printed intervals; the correction for few blocks depends on it.
     """
     jobs = _with_lengths(cells, [_job(cell, seed, draws, confidence) for cell in cells], each)
     jobs = [replace(job, common=c) for job, c in zip(jobs, common_arrivals(cells, seed), strict=True)]
@@ -197,8 +194,7 @@ def estimate_cells(
 
 
 def no_kinds(arrival: str, requests: int) -> str | None:
-    """Return why the steps of one kind have no interval in a cell of so many requests; None where they may
-    have one."""
+    """Return why a cell of so many requests has no interval for steps of one kind; else None."""
     if arrival not in ("poisson", "gamma") or requests >= FEWEST_AT_RANDOM:
         return None
     return "few_at_random"
@@ -216,10 +212,9 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
-    """Choose block lengths: cells of one rate and shape queue alike, whatever the configuration, so theirs
-    are chosen together.
+    """Choose block lengths together for cells of one rate and shape, which queue alike in all configurations.
 
-    Those behind a growing queue do not, and have no percentiles.
+    Cells behind a growing queue form a group of their own, and have no percentiles.
     """
     own = list(each(_own_length, [job.latencies for job in jobs]))
     loads = [_load(cell) for cell in cells]
@@ -279,8 +274,7 @@ def _resampled(
     length: int,
     common: Mapping[str, CommonArrivals],
 ) -> Percents:
-    """Resample columns of the same rows jointly; one that leaves rows out (TPOT of one-token outputs) by
-    itself."""
+    """Resample columns of the same rows jointly, columns with fewer rows (one-token TPOT) alone."""
     n = _n(columns)
     same = {k: v for k, v in columns.items() if v.size == n}
     found: Percents = {}
@@ -291,7 +285,7 @@ def _resampled(
 
 
 def percentiles(found: Mapping[float, Estimate], confidence: float) -> dict[str, Quantity]:
-    """Return ``p50``, ``p90`` and so on of ``aggregate.json``."""
+    """Return percentile name (``p50``, ``p90``, ...) -> quantity of ``aggregate.json``."""
     return {f"p{q:g}": estimate.quantity(confidence) for q, estimate in found.items()}
 
 
@@ -326,7 +320,7 @@ def _steps(
         n_unjoined=table.n_unjoined,
         torn=table.torn,
         **{name: StepPercentiles(**percentiles(own, confidence)) for name, own in by_name.items()},
-        # Apart, since the median of a mixture depends on the mixture.
+        # By kind, since the median of a mixture depends on the mixture.
         by_kind=ByKind(**kinds),
         cdf=Cdf(
             step_duration_us=tuple(

@@ -1,8 +1,8 @@
-"""What is missing of a campaign's plan, how far each configuration got, and the seven success criteria of the
-published experiment.
+"""Finds what is missing of a campaign's plan, each configuration's progress, and the seven success criteria
+of the published experiment.
 
-Time is that of preflight, and of each launch from its beginning until the engine was gone. Time between
-launches does not count: a night, an interruption, a machine that was away.
+Time counts for preflight, and for each launch from its beginning until the engine was gone. Time between
+launches, such as nights and interruptions, does not count.
 """
 
 from connector_tax.base.artifacts.layout import RUN_FILES
@@ -51,7 +51,7 @@ def missing_cells(data: CampaignData) -> list[MissingCell]:
 
 
 def _why_missing(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
-    """Return the code, and whether a problem names it already; None of a cell that counts."""
+    """Return the code, and whether a problem names it already; None for a cell that counts."""
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
     if cell is not None:
         return None if cell.usable else ("cell_lost", True)
@@ -62,13 +62,13 @@ def _why_missing(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, b
 
 
 def _why_ended(run: RunData) -> Problem:
-    """Return why a run ended without being measured; names the phase in which it failed."""
+    """Return why a run ended without being measured, with the phase."""
     code: ProblemCode = "phase_failed" if run.status == "failed" else "run_skipped"
     return Problem(code, run.folder.phase, detail=run.reason)
 
 
 def failed_runs(data: CampaignData) -> list[Problem]:
-    """Name each failed run with its root cause; runs that were left out because of it are not named again."""
+    """Report each failed run with its root cause; runs skipped because of it are not repeated."""
     return [
         Problem("run_failed", _relative(data, run), detail=run.reason)
         for run in data.runs
@@ -77,7 +77,7 @@ def failed_runs(data: CampaignData) -> list[Problem]:
 
 
 def missing_cell_problems(data: CampaignData, missing: list[MissingCell]) -> list[Problem]:
-    """Name the cells that nothing else names, a problem per run."""
+    """Report cells that no other problem names, one problem per run."""
     found = []
     for run in data.runs:
         place = run.folder.connector_id, run.folder.phase
@@ -87,10 +87,9 @@ def missing_cell_problems(data: CampaignData, missing: list[MissingCell]) -> lis
 
 
 def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: Launches) -> list[Problem]:
-    """Name the blocks that were asked for and lack a launch; what is skipped everywhere is no loss of a
-    block.
+    """Report planned blocks that lack a launch; configurations skipped everywhere do not count.
 
-    Of requests that failed in one, ``failed_blocks`` says what follows.
+    ``failed_blocks`` reports the effect of failed requests.
 
     Args:
         launches: those of the blocks at ref_safe.
@@ -109,8 +108,8 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
     for block in blocks:
         missing = wanted - {cell.config for cell in usable if cell.phase == block}
         if not is_repeat(block):
-            # Phases A and B have planned cells, of which each that is missing is named already, and a
-            # configuration without a run is said to be missing. Plain's second launch is none.
+            # Missing cells of Phases A and B, and configurations without a run, are reported elsewhere; only
+            # plain's second launch is not.
             ran = {run.folder.connector_id for run in data.runs if run.folder.phase == block}
             missing &= {PLAIN_AGAIN} if ran and PLAIN_AGAIN not in ran else set()
         if missing:
@@ -123,7 +122,7 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
 
 
 def absent_configs(data: CampaignData) -> dict[str, Problem]:
-    """Return configuration -> why it has no numbers, for those that have none."""
+    """Return configuration -> why it has no numbers, for those without any."""
     measured = {c.config for c in data.cells() if c.usable}
     return {i: _why_absent(data, i) for i in data.config.connector_ids if i not in measured}
 
@@ -162,7 +161,7 @@ def config_states(
 
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
-    """Return the phases in which it was to be measured, as far as that is known."""
+    """Return the phases in which it was to be measured, as far as known."""
     wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in data.document.order.items() if connector_id in ids]
     prime = data.config.phase_b_prime.configs
@@ -172,13 +171,13 @@ def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
 def _status(
     data: CampaignData, config: str, absent: Problem | None, missing: list[MissingCell]
 ) -> tuple[ConfigStatus, Problem | None]:
-    """Return word and reason; ``measured`` says that every phase has ended and each planned cell counts."""
+    """Return status and reason; ``measured`` means that all phases have ended and all cells count."""
     if config in data.skipped:
         return "skipped", absent
     runs: dict[str, RunData] = {run.folder.phase: run for run in _runs_of(data, config)}
     failed = [_why_ended(run) for run in runs.values() if run.status == "failed"]
     if failed:
-        # With numbers of another phase it is in the figures and has taxes, so it was measured in part.
+        # It has numbers of another phase, so it was measured in part.
         return ("failed" if absent is not None else "partial"), failed[0]
     ended = {phase for phase, run in runs.items() if run.receipt is not None}
     if not any(run.cells for run in runs.values()):
@@ -206,7 +205,7 @@ def _relative(data: CampaignData, run: RunData) -> str:
     return run.folder.path.relative_to(data.root).as_posix()
 
 
-# The phases that the published experiment's six hours are meant for, beside preflight.
+# The phases in the published experiment's budget of six hours, beside preflight.
 BUDGETED_PHASES = ("a", "b", "b_prime")
 
 
@@ -216,7 +215,7 @@ def _of_run(run: RunData) -> tuple[float, bool]:
     windows: dict[int, list[CellWindow]] = {x.attempt: [] for x in run.launches}
     for cell in run.cells:
         windows.setdefault(cell.document.attempt or 1, []).append(cell.window)
-    # A launch that was not timed counts from its first cell to its last.
+    # An untimed launch counts from its first cell to its last.
     spans = {
         attempt: (max(w.drained_ns for w in own) - min(w.t0_ns for w in own)) / NS_PER_S if own else 0.0
         for attempt, own in windows.items()
@@ -224,8 +223,7 @@ def _of_run(run: RunData) -> tuple[float, bool]:
     return sum((spans | timed).values()), windows.keys() <= timed.keys()
 
 
-# A criterion that asks for numbers, one that asks for a decision, and one that asks that its hypothesis
-# holds.
+# Outcomes of a criterion that asks for numbers, for a decision, and for a supported hypothesis.
 NUMBERS: dict[Outcome, CriterionWord] = dict.fromkeys((SUPPORTED, REFUTED, UNDETERMINED), "reported")
 KNOWN: dict[Outcome, CriterionWord] = {SUPPORTED: "met", REFUTED: "met", UNDETERMINED: "undetermined"}
 HOLDS: dict[Outcome, CriterionWord] = KNOWN | {REFUTED: "not met"}
@@ -241,16 +239,16 @@ NEEDED: dict[HypothesisId, set[str]] = {
 
 
 def judge_criteria(data: CampaignData, verdicts: list[Hypothesis]) -> list[CriterionOutcome]:
-    """Judge the criteria: 1 to 5 ask whether a question got its answer, 6 and 7 about the campaign itself.
+    """Judge the criteria: 1 to 5 require answers of the hypotheses, 6 and 7 concern the campaign itself.
 
-    3, 4 and 5 name no configuration: where the one that they were registered for is not part of the campaign
-    or was skipped, the answer about another one counts.
+    Criteria 3, 4 and 5 name no configuration: if their registered one is not part of the campaign or was
+    skipped, another's answer counts.
     """
     tested = [v for v in verdicts if v.outcome != NOT_TESTABLE]
     main, answered = ({v.id: v for v in reversed(own)} for own in (verdicts, tested))
     not_asked = {i for i, v in main.items() if v.outcome == NOT_TESTABLE and not _could_be_asked(data, v.id)}
     others = {i: answered.get(i, v) if i in not_asked else v for i, v in main.items()}
-    # The two of criterion 5 are about one connector wherever one has both.
+    # Both answers of criterion 5 come from one connector if one has both.
     with_h6 = {v.subject for v in tested if v.id == "H6"}
     both = [v.subject for v in tested if v.id == "H5" and v.subject in with_h6]
     if both and {"H5", "H6"} <= not_asked:
@@ -272,8 +270,7 @@ def _answered(
     verdicts: list[Hypothesis],
     words: dict[Outcome, CriterionWord] = NUMBERS,
 ) -> CriterionOutcome:
-    """Judge a criterion about hypotheses: not met where an answer is missing, undetermined where the campaign
-    could not give one."""
+    """Judge a criterion about hypotheses: not met without an answer, undetermined if it was impossible."""
     outcome = words.get(verdicts[0].outcome, "undetermined")
     if missing := [v for v in verdicts if v.outcome == NOT_TESTABLE]:
         outcome = "not met" if any(_could_be_asked(data, v.id) for v in missing) else "undetermined"
@@ -281,7 +278,7 @@ def _answered(
 
 
 def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
-    """Return whether the campaign has the configurations and lengths, and preflight let them be measured."""
+    """Return whether the campaign has the configurations and lengths, and preflight allowed them."""
     config = data.config
     measured = {*data.config.connector_ids} - data.skipped
     nixl = any(map(is_nixl, measured))
@@ -292,8 +289,7 @@ def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
 
 
 def _artifacts(data: CampaignData) -> CriterionOutcome:
-    """Judge whether every planned run has ended, and has all its files if it measured; the campaign, too; and
-    every skip has a reason."""
+    """Judge whether planned runs have ended, all files exist, and skips have reasons."""
     of_campaign = {"preflight_status.json": data.preflight, "reference_rates.json": data.reference_rates}
     faults = [Problem("file_missing", name) for name, document in of_campaign.items() if document is None]
     faults += _not_ended(data)
@@ -324,8 +320,7 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
 
 
 def _not_ended(data: CampaignData) -> list[Problem]:
-    """Name planned phases without a run; what follows a failed phase is not measured any more, and what
-    preflight skips never is."""
+    """Report planned phases without a run, except after a failed phase or a skip by preflight."""
     faults: list[Problem] = []
     for config in data.config.connector_ids:
         runs = _runs_of(data, config)
@@ -342,8 +337,7 @@ def _name(run: RunData) -> str:
 
 
 def _wall_clock(data: CampaignData) -> CriterionOutcome:
-    """Judge the time: preflight and Phases A, B and B' decide, as published; the evidence has their sum, its
-    parts, and what else took time.
+    """Judge the time of preflight and Phases A, B and B', as published; the evidence lists all parts.
 
     Parts are whole seconds, so that they add up.
     """
@@ -351,7 +345,7 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     by_phase: dict[str, float] = {}
     for run in data.runs:
         if not run.cells and not run.launches:
-            # Whoever failed without a record of a launch was launched all the same.
+            # A run that failed without a launch record was launched all the same.
             failed = run.status == "failed"
             runs, untimed = runs + failed, untimed + failed
             continue
@@ -373,7 +367,7 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
     evidence += [Problem("phase_took", phase, numbers={"time_s": own}) for phase, own in whole_s.items()]
     if untimed:
         evidence.append(Problem("runs_untimed", numbers={"untimed": untimed, "of": runs}))
-    # Untimed runs would only add to the sum.
+    # Untimed runs could only increase the sum.
     outcome: CriterionWord = "undetermined"
     if budgeted_s > 3600 * data.config.analysis.time_budget_h:
         outcome = "not met"

@@ -1,4 +1,4 @@
-"""Taxes to one row per connector: its verdict, why a number is missing and what qualifies it, as codes."""
+"""Makes one row of codes per connector: verdict, why a number is missing, and what qualifies it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -22,8 +22,7 @@ from connector_tax.base.steptime.heard import FLAG
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 MEASURED = ("measured", "partial")
-# Of a ratio: a wider interval that holds zero says neither that there is a tax nor that there is none worth
-# speaking of.
+# A ratio: a wider interval around zero shows neither a tax nor its practical absence.
 WIDEST = 1.0
 Taxes = Mapping[LatencyMetric, TaxRow]
 
@@ -77,7 +76,7 @@ def _row(
 
 
 def _is_beyond(tax: TaxRow, floor: NoiseFloor | None) -> bool:
-    """Return whether its interval excludes zero and plain against itself does not reach its estimate."""
+    """Return whether a tax is significant and lies outside the noise floor of plain against plain."""
     if tax.effect not in (TAX, GAIN) or tax.point is None:
         return False
     return floor is None or not floor.low <= tax.point <= floor.high
@@ -97,7 +96,7 @@ def _without_number(aggregate: Aggregate, config: str, reason: Reason | None) ->
 
 
 def _reason(aggregate: Aggregate, config: str) -> Reason:
-    """Return the first cause that holds; those of the whole configuration come first."""
+    """Return the first cause that applies; those of the whole configuration come first."""
     by_status: dict[str, ReasonCode] = {
         "skipped": "skipped",
         "failed": "run_failed",
@@ -160,5 +159,5 @@ def _answers_differ(aggregate: Aggregate, config: str) -> bool:
 
 
 def _spinning(aggregate: Aggregate, config: str) -> set[tuple[str, str]]:
-    """Return (process, thread) of those that take a core while nothing is asked of the engine."""
+    """Return (process, thread) of threads that occupy a core while the engine is idle."""
     return {(s.process, s.thread) for c in aggregate.measured("a", config) for s in c.cpu.spinning or ()}

@@ -1,13 +1,12 @@
-"""A tax in three parts: flags that the connector switches, vLLM's connector framework, the connector's own
-code.
+"""Splits a tax in three parts: flags that the connector switches, vLLM's framework, the connector's own code.
 
-flags = matched plain against plain; framework = the no-op connector's tax less its own flags; implementation
-= the rest, so that the three add up to the tax. A connector that changes no setting has no flags part. Where
-the flags of either are not known, the tax has the two parts of the published experiment: the no-op
-connector's whole tax, and the rest. ``two_parts`` has those by themselves, too, of TTFT p90 and of the median
-step, with the settings that either switches in them.
+flags = matched plain against plain; framework = the no-op connector's tax minus its own flags; implementation
+= the rest, so that the three add up to the tax. A connector that changes no setting has no flags part. If the
+flags of either are unknown, the tax has the published experiment's two parts: the no-op connector's whole
+tax, and the rest. ``two_parts`` has these as well, for TTFT p90 and the median step, including switched
+settings.
 
-Each part has the launches and the n of the taxes that it is made of.
+Each part has the launches and the n of its taxes.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,11 +29,11 @@ Changes = dict[str, list[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part.
+    """A part of a tax.
 
     Attributes:
         n_blocks: the fewest of the taxes that entered it.
-        measured: whether any did: that settings which nobody switches cost nothing is known without.
+        measured: any tax did; unchanged settings are known to cost nothing without measurement.
     """
 
     estimate: Estimate
@@ -42,14 +41,14 @@ class Part:
     measured: bool = True
 
     def less(self, other: "Part", *, of_other: str) -> "Part":
-        """Subtract another part; ``of_other`` is whose number is missing where that is the other."""
+        """Subtract another part; ``of_other`` is the subject if the other's number is missing."""
         if not other.measured:
             return self
         rest = difference(self.estimate, other.estimate, of_second=of_other)
         return Part(rest, min(self.n_blocks, other.n_blocks))
 
     def row(self, confidence: float) -> TaxPart:
-        """Return it for ``aggregate.json``, of no launch where nothing was measured or it is unavailable."""
+        """Return the row for ``aggregate.json``, without launches if unmeasured or unavailable."""
         there = self.measured and self.estimate.point is not None
         return self.estimate.tax_part(confidence, self.n_blocks if there else None)
 
@@ -68,8 +67,8 @@ def decompose(
 
     Args:
         chosen: the main taxes; those at ref_safe are split.
-        engine_diff: configuration -> settings changed against plain; None where they were not seen.
-        no_noop: why the no-op connector has no numbers, where it has none.
+        engine_diff: configuration -> settings that differ from plain's; None if unknown.
+        no_noop: why the no-op connector has no numbers; else None.
     """
     changed: Changes = {
         config: None if found is None else sorted(set(found) - CONSEQUENCES)
@@ -98,24 +97,24 @@ def _row(
     confidence: float,
     no_noop: str | None,
 ) -> Decomposition:
-    """Split one tax: parts are made of taxes over blocks of launches alone, or of one launch each alone."""
+    """Split one tax; its parts are all over blocks of launches, or all of one launch."""
     whole = found[config]
     taxes = {c: _named(c, Part(main.like(whole), main.n_blocks), config) for c, main in found.items()}
     noop = taxes.get(NOOP) or Part(unavailable(no_noop or "no_cell", subject=NOOP))
     parts = _in_three(config, taxes, changed, noop)
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
-        # Without the flags, which then lie in either.
+        # Without flags, which are then part of either.
         two = {"framework": noop, "implementation": taxes[config].less(noop, of_other=NOOP)}
         if NOOP in found and found[NOOP].estimate.point is not None:
-            # From a whole tax nothing is taken.
+            # Nothing is subtracted from a whole tax.
             two["framework"] = Part(found[NOOP].number, found[NOOP].n_blocks)
-        # Why there are no flags stays; the other two are the published experiment's.
+        # The reason for missing flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
         own = _flags(NOOP, taxes, changed).estimate
         if split and own.point is None and parts["flags"].estimate.point is not None:
-            # Beside the no-op connector's whole tax they would be counted twice. Where that has none, flags
-            # are all that is known.
+            # The no-op connector's whole tax already includes them. Without that, flags are all that is
+            # known.
             parts["flags"] = Part(own)
     return Decomposition(
         config=config,
@@ -128,7 +127,7 @@ def _row(
 
 
 def _named(owner: str, part: Part, config: str) -> Part:
-    """Name the owner as the subject of another configuration's tax that is unavailable."""
+    """Set the owner as the subject of another configuration's unavailable tax."""
     found = part.estimate
     if owner == config or found.reason is None:
         return part
@@ -162,8 +161,7 @@ METRICS: tuple[Split, ...] = ("ttft_p90", "step_p50_us")
 
 
 def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
-    """Return ``two_parts`` of ``aggregate.json``, without rows whose connector or no-op connector has no
-    number.
+    """Return ``two_parts`` of ``aggregate.json``, where connector and no-op connector have a number.
 
     Args:
         chosen: the main taxes.
@@ -181,7 +179,7 @@ def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
 
 
 def _two_parts(metric: Split, whole: Tax, noop: Tax, confidence: float) -> TwoParts:
-    """Take the no-op connector's tax from another, where both are of one launch or both over blocks."""
+    """Subtract the no-op connector's tax from another, if both are of one launch or both over blocks."""
     total, framework = (Part(tax.number, tax.n_blocks) for tax in (whole, noop))
     rest = total.less(Part(noop.like(whole), noop.n_blocks), of_other=NOOP)
     return TwoParts(

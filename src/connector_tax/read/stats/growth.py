@@ -1,15 +1,14 @@
-"""How a connector's times grow with what the prefix cache holds and with how many requests run: Phase D's
-cells.
+"""Estimates how a connector's times grow with the prefix cache's content and with running requests, from
+Phase D's cells.
 
-One straight plane per configuration and quantity, over the medians of its cells:
+One plane is fitted per configuration and quantity, over the medians of its cells:
 
     median of a cell = level + slope_1 * cached blocks + slope_2 * running requests
 
-Cells of one configuration share a launch, whose own level falls out of the slopes. Intervals are Student's t
-over cells. What medians miss the plane by counts as their error, so a cell that something disturbed, or a
-time that does not grow on a straight line, makes them wider; resamples of single cells know neither. The
-error is never taken to be less than those resamples say, which is what a few cells that lie on the plane by
-luck would otherwise claim.
+Cells of one configuration share a launch, whose level does not affect the slopes. Intervals are Student's t
+over cells. The medians' distance from the plane counts as error, so a disturbed cell or a nonlinear time
+widens them; resamples of single cells show neither. The error is at least that of the resamples, which keeps
+a few cells that happen to fit the plane from claiming too much.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +40,7 @@ HOOKS: tuple[GrowthQuantity, ...] = (
     "start_load_kv_us",
     "connector_total_us",
 )
-# Decode-only steps, since the median of a mixture moves with the mixture, and that with running requests.
+# Decode-only steps: the median of a mixture moves with the mixture, and that with running requests.
 STEP: GrowthQuantity = "decode_step_us"
 STEP_TAX: GrowthQuantity = "decode_step_over_plain_us"
 LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_ms"}
@@ -49,7 +48,7 @@ LATENCIES: dict[MedianMetric, str] = {"ttft_p50": "ttft_ms", "tpot_p50": "tpot_m
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One cell: as ``aggregate.json`` has it, and its medians, quantity -> estimate."""
+    """A cell as in ``aggregate.json``, and its medians, quantity -> estimate."""
 
     cell: GrowthCell
     us: dict[GrowthQuantity, Estimate]
@@ -58,14 +57,13 @@ class Point:
 def growth(
     estimates: Estimates, measured: Iterable[CellData], confidence: float, no_tax: Mapping[str, str]
 ) -> list[Growth]:
-    """Return ``growth`` of ``aggregate.json``: one entry per configuration with cells in Phase D, none
-    without that phase.
+    """Return ``growth`` of ``aggregate.json``: one entry per configuration with cells in Phase D.
 
-    Plain's own steps are the control: the cache only fills while a launch lasts, so time passes along with
-    it.
+    Plain's own steps are the control: the cache only fills during a launch, so it cannot be separated from
+    time.
 
     Args:
-        measured: also those that no statistics use, since what was sent before them stayed in the cache.
+        measured: all cells, since requests of unusable ones stayed in the cache, too.
         no_tax: configuration -> why its latencies are no tax.
     """
     others = [c for c in measured if c.phase == "d"]
@@ -91,7 +89,7 @@ def _point(
     no_tax: str | None,
     confidence: float,
 ) -> Point:
-    """Return one cell; plain's own has no taxes."""
+    """Return one cell; plain's has no taxes."""
     cell, step = own.cell, own.steps.decode
     us: dict[GrowthQuantity, Estimate] = {STEP: step}
     taxes: dict[MedianMetric, Estimate] = {}
@@ -108,7 +106,7 @@ def _point(
         if no_tax is not None:
             us = {name: unavailable(no_tax, estimate.n) for name, estimate in us.items()}
             taxes = {metric: unavailable(no_tax, estimate.n) for metric, estimate in taxes.items()}
-    # Requests in flight where there are no samples.
+    # Without samples, the cell's requests in flight.
     running = cell.samples.running_p50
     document = GrowthCell(
         cell_id=cell.cell_id,
@@ -131,12 +129,12 @@ def before_in_launch(cell: CellData, others: Iterable[CellData]) -> list[CellDat
 
 
 def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | None:
-    """Return the blocks in the prefix cache in the middle of the cell's window; None where that is not known.
+    """Return the blocks in the prefix cache in the middle of the cell's window; None if unknown.
 
-    They are what the engine had computed when the cell began, and what the cell's own requests had come to by
-    then, as many as the engine has. Only whole blocks are cached, and of a request's last token nothing is.
-    What priming prompts leave out is known of each; nearly everything else that was ever generated comes from
-    requests of this shape, so their number, and what each of them leaves out, is known from it.
+    They are the tokens computed before the cell plus those of its own requests so far, up to the engine's
+    blocks. Only whole blocks are cached, without a request's last token. The incomplete blocks of priming
+    prompts are known exactly; nearly everything else comes from requests of this shape, so its number of
+    requests and incomplete blocks follow from the shape.
 
     Args:
         before: earlier cells of its launch.
@@ -158,11 +156,10 @@ def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | No
 
 
 def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
-    """Return the number of a cell's priming prompts, and the blocks that they would fill, each with its token
-    of output, and that are not whole.
+    """Return the number of a cell's priming prompts, and their incomplete blocks, output token included.
 
-    All but the last have as many tokens as the longest. Documents may say any number, so they are never laid
-    out one by one.
+    All but the last prompt are as long as the longest. They are never enumerated, since a document may claim
+    any number.
     """
     n, longest = cache.prompts or 0, cache.longest_prompt or 0
     last = (cache.primed_tokens or 0) - (n - 1) * longest
@@ -171,8 +168,7 @@ def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:
-    """Return the tokens of a request that were computed by ``at_ns``: its prompt with the first token, the
-    others evenly after it."""
+    """Return a request's tokens computed by ``at_ns``: prompt at the first token, others evenly after."""
     first, last = request.t_first_token_ns, request.t_last_token_ns
     if request.status != "ok" or first is None or last is None or at_ns < first:
         return 0.0
@@ -181,7 +177,7 @@ def _computed_by(request: RequestRecord, at_ns: float) -> float:
 
 
 def _slope(points: list[Point], name: GrowthQuantity, confidence: float) -> Slope:
-    """Return both slopes of one quantity, and the cells behind them."""
+    """Return both slopes of one quantity, and the number of cells."""
     known = [p for p in points if p.us[name].point is not None]
     located = [p for p in known if p.cell.cached_blocks is not None]
     ends: list[tuple[float, float]] | list[None] = [None, None]
@@ -217,8 +213,8 @@ class Plane:
     """A fitted plane.
 
     Attributes:
-        slopes, errors: by column, and their standard errors; NaN for a column that never changes.
-        freedom: cells beyond the coefficients.
+        slopes, errors: per column, with standard errors; NaN for a constant column.
+        freedom: cells minus coefficients.
     """
 
     slopes: Floats
@@ -232,7 +228,7 @@ def fit_plane(at: Floats, values: Floats, least_variance: float) -> Plane:
     Args:
         at: shape (cells, columns).
         values: shape (cells,).
-        least_variance: of one value; the residuals' variance counts where it is larger.
+        least_variance: lower bound of a value's variance, if that of the residuals is smaller.
     """
     changing = np.flatnonzero(np.ptp(at, axis=0) > 0)
     slopes, errors = np.full(at.shape[1], np.nan), np.full(at.shape[1], np.nan)

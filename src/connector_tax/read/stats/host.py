@@ -1,16 +1,16 @@
 """The host beside the cells: flags for a cell, changes over a campaign's launches, taxes at equal speed.
 
-A virtual core does the same work in 1.0 to 1.6 times the time, for seconds to minutes, whatever runs on it. A
-launch that meets it slow has longer latencies in any configuration. What a fixed piece of work took beside
-each cell (``cpu_work_us_mean``) says how slow it was:
+A virtual core takes 1.0 to 1.6 times as long for the same work, for seconds to minutes, whatever runs on it.
+A launch in a slow period has longer latencies in any configuration. The duration of a fixed piece of work
+beside each cell (``cpu_work_us_mean``) shows how slow the host was:
 
     log latency = block + configuration + slope * log work
 
-by least squares over all launches of the blocks, both plains as one configuration. One whose variance is over
-four times the median configuration's counts for as much less: waits of a connector that copies differ by more
-than the host does. The slope takes the difference in work out of each block's log ratio. The interval is
-Student's t over blocks, with the slope's own error in it. This is shown beside the tax and never replaces it:
-a connector that itself slows the cores, by a thread that spins, also lengthens the piece of work.
+is fitted by least squares over all launches of the blocks, both plains as one configuration. A configuration
+with over four times the median residual variance has proportionally less weight: a copying connector's waits
+vary more than the host does. The slope removes the difference in work from each block's log ratio. The
+interval is Student's t over blocks, including the slope's error. The result is shown beside the tax and never
+replaces it: a connector that slows the cores itself, by a spinning thread, also lengthens the piece of work.
 """
 
 import math
@@ -35,15 +35,14 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
-# Stolen time is missing in whatever ran: 1 % of the host's time can be 1 % of a latency, which is what
-# the client may add to a median before its cell is flagged, too. Sixty seconds on two cores are 12,000 ticks,
-# so 1 % is no rounding.
+# Steal delays whatever ran: 1 % of the host's time can be 1 % of a latency, which is also the client's limit
+# for its share of a median. Sixty seconds on two cores are 12,000 ticks, so 1 % is well above rounding.
 CPU_STOLEN_SHARE = 0.01
-# Nothing was asked of the GPU, or somebody chose this clock.
+# The GPU was idle, or somebody chose this clock.
 HARMLESS_REASONS = frozenset({"gpu_idle", "applications_clocks_setting"})
 
-# Microseconds that a fixed piece of work, 0.2 ms of Python on a host of today, can have taken. Anything else
-# is a damaged record.
+# Plausible microseconds of the fixed piece of work, 0.2 ms of Python on a current host. Values outside are
+# damaged records.
 PLAUSIBLE_WORK_US = (1.0, 1e5)
 
 # Source -> its unit.
@@ -58,7 +57,7 @@ SOURCES: dict[Source, HostUnit] = {
 
 
 def _number(host: Host | None, source: Source) -> float | None:
-    """Return what a host's state says; None where it does not, and of work where it cannot have been that."""
+    """Return a value of the host's state; None if missing, or implausible for the piece of work."""
     part = host.gpu if host is not None and source.startswith("gpu_") else host
     found: float | None = getattr(part, source.removeprefix("gpu_"), None)
     low, high = PLAUSIBLE_WORK_US
@@ -67,7 +66,7 @@ def _number(host: Host | None, source: Source) -> float | None:
 
 
 def host_flags(host: Host | None) -> list[str]:
-    """Return what qualifies a cell; neither flag keeps it out."""
+    """Return a cell's host flags; they do not exclude it."""
     if host is None:
         return []
     flags = []
@@ -81,7 +80,7 @@ def host_flags(host: Host | None) -> list[str]:
 def host_changes(
     launches: Sequence[tuple[str, float, Host | None]], confidence: float
 ) -> tuple[HostSource, ...]:
-    """Return an entry per source that launches of enough blocks know; ``n`` counts blocks.
+    """Return an entry per source with values from launches of enough blocks; ``n`` counts blocks.
 
     Args:
         launches: (block, hours since the first launch, state in its cell).
@@ -108,17 +107,17 @@ def host_changes(
     return tuple(found)
 
 
-# Fewer launches than parameters and this many say nothing of how far off the slope is.
+# With fewer launches than parameters plus this, the slope's error is unknown.
 MIN_FREEDOM = 3
-# The least variance of the log work between launches from which a slope can be taken.
+# The least variance of log work between launches that allows a slope.
 LEAST_VARIANCE = 1e-12
-# The largest log ratio that is no damaged record; see ``AtEqualSpeed.damaged``.
+# The largest plausible log ratio; see ``AtEqualSpeed.damaged``.
 MOST_LOG = math.log(100)
-# Times the median configuration's variance, beyond which one weighs less: four launches differ by less than
-# that by chance.
+# A configuration above this multiple of the median variance loses weight; four launches differ less by
+# chance.
 FAR = 4.0
-# Of the slope: one that is known no better takes out noise. A host whose speed hardly changes has no such
-# slope.
+# Largest usable error of the slope: above it the correction adds noise. A host of nearly constant speed has
+# no such slope.
 MOST_ERROR = 0.5
 # Weights from residuals hardly change after the second round.
 ROUNDS = 4
@@ -126,14 +125,13 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class SpeedSlope:
-    """How a latency depends on something that launches differ by: the time that the host takes for a fixed
-    piece of work, or when they began.
+    """A latency's dependence on a launch's property: the host's time for a fixed piece of work, or the start.
 
     Attributes:
-        slope: of the log latency over it, for instance over the log work. At 0.3, work that takes 10 % longer
-            goes with a latency that is 3 % longer.
+        slope: of the log latency, for instance over the log work. At 0.3, work that takes 10 % longer goes
+            with a latency that is 3 % longer.
         error: its standard error.
-        freedom: launches less parameters.
+        freedom: launches minus parameters.
     """
 
     slope: float
@@ -151,9 +149,9 @@ class AtEqualSpeed:
 
     Attributes:
         log_ratios: of each block, shape (blocks,).
-        shared_error: what the slope's error makes of their mean, with its sign: in all configurations it is
-            the same slope.
-        log_work: by how much longer its launches' work took than plain's, shape (blocks,).
+        shared_error: signed contribution of the slope's error to their mean; all configurations share the
+            slope.
+        log_work: log ratio of its launches' work time to plain's, shape (blocks,).
     """
 
     log_ratios: Floats
@@ -162,20 +160,24 @@ class AtEqualSpeed:
 
     @property
     def damaged(self) -> bool:
-        """A latency or a piece of work that took a hundred times as long as plain's is a damaged record, and
-        no float of JSON follows from it."""
+        """Return whether a latency or work time is over a hundred times plain's, or under a hundredth.
+
+        Such a record is damaged, and its ratio may exceed JSON's floats.
+        """
         return bool(max(np.abs(self.log_ratios).max(), np.abs(self.log_work).max()) > MOST_LOG)
 
 
 def log_work(launch: Launch) -> float:
-    """Return the log time of the fixed piece of work; NaN where the launch does not say."""
+    """Return the log time of the fixed piece of work; NaN if the launch has none."""
     work = _number(launch.host, "cpu_work_us_mean")
     return math.nan if work is None else math.log(work)
 
 
 def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> SpeedSlope | None:
-    """Return how latency depends on the host's speed; None where a launch does not say how fast its host was,
-    where launches are too few, or where their speeds differ too little."""
+    """Return the latency's dependence on the host's speed.
+
+    None if a launch lacks its host's speed, launches are too few, or speeds differ too little.
+    """
     found = weighted_slope(launches, blocks, configs, log_work)
     return found if found is not None and found.error <= MOST_ERROR else None
 
@@ -183,12 +185,10 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
 def weighted_slope(
     launches: Launches, blocks: list[str], configs: list[str], of: Callable[[Launch], float]
 ) -> SpeedSlope | None:
-    """Fit the log latency over what ``of`` says of a launch, with a level for each block and each
-    configuration.
+    """Fit the log latency over the property ``of`` launches, with a level per block and configuration.
 
-    A configuration whose residuals have over ``FAR`` times the variance of the median one's counts for as
-    much less. None where ``of`` is not known of a launch, where launches are too few, or where they hardly
-    differ in it.
+    A configuration whose residual variance exceeds ``FAR`` times the median one's has proportionally less
+    weight. None if ``of`` is unknown for a launch, launches are too few, or hardly differ in it.
     """
     if not blocks or not configs:
         return None
@@ -215,8 +215,7 @@ def weighted_slope(
 
 
 def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:
-    """Return slope, its standard error and residuals by weighted least squares; None where all launches of a
-    level are at one speed."""
+    """Return slope, its standard error and residuals; None if every level has a single speed."""
     root = np.sqrt(weights)
     basis = np.linalg.qr(levels * root[:, None])[0]
     x, y = work * root, values * root
@@ -227,14 +226,13 @@ def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple
     rest = y - basis @ (basis.T @ y)
     slope = float(own @ rest) / size
     residual = rest - slope * own
-    # Not a sandwich: where one launch alone met a slow host, its residual is zero, and it says nothing of the
-    # error.
+    # No sandwich estimator: if only one launch met a slow host, its residual is zero and shows no error.
     variance = float(residual @ residual) / (len(work) - levels.shape[1] - 1)
     return slope, math.sqrt(variance / size), residual / root
 
 
 def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> AtEqualSpeed:
-    """Take the difference in work out of the log ratios.
+    """Remove the difference in work from the log ratios.
 
     Args:
         blocks: those in which the configuration has a number.
@@ -245,10 +243,9 @@ def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: Sp
 
 
 def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
-    """Return ``at_equal_host_speed`` of ``aggregate.json``; ``work`` is the ratio of the work's time to
-    plain's, less one.
+    """Return ``at_equal_host_speed`` of ``aggregate.json``, or None if it is damaged.
 
-    None where it is damaged.
+    ``work`` is the ratio of the work's time to plain's, minus one.
     """
     if found.damaged:
         return None
@@ -258,10 +255,10 @@ def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
 
 
 def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
-    """Return the mean with Student's t on the log scale, as a ratio less one; shape (blocks,).
+    """Return the mean with Student's t on the log scale, as a ratio minus one; shape (blocks,).
 
     Args:
-        beside: a standard error of the mean that blocks do not show.
+        beside: a standard error of the mean that the blocks do not show.
     """
     mean = log_mean(log_ratios, beside)
     low, high = mean.interval(confidence)

@@ -1,8 +1,7 @@
-"""H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable; and the
-evidence that they are decided on.
+"""Decides H1 to H6: supported, refuted, undetermined (the interval holds the threshold) or not testable.
 
-Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. Where Mooncake has
-no numbers, H1, H3, H5 and H6 are also asked of the connectors that have; H2 and H4 are about pairs.
+Thresholds are those of the published experiment; ``docs/measurement.md`` lists them. If Mooncake has no
+numbers, H1, H3, H5 and H6 are judged for the connectors that have; H2 and H4 are about pairs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,18 +49,16 @@ from connector_tax.read.stats.trends import RISING, Trend, trends_of
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the hypotheses are decided on; every estimate at ``ref_safe``.
+    """The evidence for the hypotheses; every estimate at ``ref_safe``.
 
     Attributes:
         headline: config -> tax of TTFT p90, Phase A shape (``main_taxes``).
         by_input: config -> TTFT p90 tax over the input length, averaged over output lengths.
         by_output: config -> TPOT p90 tax over the output length, averaged over input lengths.
-        absent: config -> the code of why it has no numbers; those of the campaign that have some are not in
-            it.
+        absent: config -> the code of why it has no numbers, for those without any.
         members: every configuration of the campaign.
-        stacks: config of a MultiConnector -> the configurations it is made of.
-        n_blocks: of those whose headline tax is taken over blocks of launches, how many; others are of one
-            launch.
+        stacks: config of a MultiConnector -> its member configurations.
+        n_blocks: config -> number of blocks behind its headline tax; the others are of one launch.
     """
 
     headline: Mapping[str, Estimate]
@@ -84,11 +81,11 @@ def evidence_of(
 ) -> Evidence:
     """Collect the main taxes at ref_safe, and trends over Phase B's shapes.
 
-    A TPOT tax of a shape at which a side was saturated is no tax of its output length, and never averaged; of
-    TTFT such a shape counts where an input length would have no number without it, and the verdict says so.
+    Trends of TPOT exclude shapes with a saturated side. Trends of TTFT use them only for an input length that
+    has no number otherwise, and the verdict says so.
 
     Args:
-        failed: who has no tax at a rate and Phase A's shape; it enters no mean either.
+        failed: configurations without a tax at a rate and Phase A's shape; these enter no mean either.
     """
     own = config.phase_a_shape
     shapes = [_if_all_ok(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
@@ -108,7 +105,7 @@ def evidence_of(
 
 
 def _if_all_ok(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
-    """Return the tax, without its number where requests failed in a launch at that rate and shape."""
+    """Return the tax, without its number if requests failed in a launch at that rate and shape."""
     if tax.spec.shape != own or tax.estimate.point is None:
         return tax
     place = tax.metric, tax.rate_per_s
@@ -119,20 +116,19 @@ def _if_all_ok(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
     return tax
 
 
-# Those that are asked of taxes over blocks.
+# The hypotheses about taxes over blocks.
 OF_BLOCKS = ("H1", "H2", "H3", "H4")
 
 
 def hypotheses_of(
     verdicts: list[Hypothesis], evidence: Evidence, at_equal_speed: Mapping[str, Estimate]
 ) -> list[Hypothesis]:
-    """Return ``hypotheses`` of ``aggregate.json``: each verdict, and beside it the answer by taxes at equal
-    speed of the host.
+    """Return ``hypotheses`` of ``aggregate.json``: each verdict, beside the answer at equal host speed.
 
     The latter never replaces the verdict; see ``host.py``.
 
     Args:
-        evidence: what the verdicts were judged on.
+        evidence: the verdicts' evidence.
         at_equal_speed: configuration -> that tax of TTFT p90 at ``ref_safe``.
     """
     held = replace(evidence, headline=at_equal_speed)
@@ -145,7 +141,7 @@ def hypotheses_of(
 
 
 def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
-    """Return MultiConnector configurations whose children were measured by themselves, too."""
+    """Return MultiConnector configurations whose children were measured alone, too."""
     by_kv = {str(c.kv_transfer_config): c.id for c in config.connectors if c.kv_transfer_config}
     found = {}
     for connector in config.connectors:
@@ -159,15 +155,14 @@ def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
     return found
 
 
-# The range in which the replay's tax with Mooncake, 45 %, is kept.
+# The range that confirms the replay's tax with Mooncake, 45 %.
 H1_KEEP = (0.25, 0.60)
 # Shares of the no-op connector's tax in a connector's.
 H3_SHARE, H3_LOW_SHARE = 0.50, 0.30
 
 
 def prior_label(tax: Estimate, confidence: float) -> Conclusion:
-    """Return ``revised`` where the whole interval lies outside the range, ``kept`` where the value lies
-    inside, else ``open``."""
+    """Return whether the interval is outside the range (revised), else whether the value is inside (kept)."""
     low, high = tax.interval(confidence)
     if (high is not None and high < H1_KEEP[0]) or (low is not None and low > H1_KEEP[1]):
         return "prior_revised"
@@ -176,8 +171,7 @@ def prior_label(tax: Estimate, confidence: float) -> Conclusion:
 
 
 def dominated(low: float | None, high: float | None) -> Conclusion | None:
-    """Return what dominates, by the interval of the no-op connector's share of a tax; None where it reaches
-    across a border."""
+    """Return what dominates, by the interval of the no-op connector's share; None if it crosses a border."""
     if low is not None and low >= H3_SHARE:
         return "framework_dominates"
     if high is not None and high < H3_LOW_SHARE:
@@ -201,8 +195,7 @@ NO_STACK: dict[str, Conclusion] = {
 
 
 def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
-    """Judge the six hypotheses about their own subjects, and about other connectors where Mooncake has no
-    numbers."""
+    """Judge the hypotheses for their own subjects, and for other connectors if Mooncake has no numbers."""
     found = [
         _h1(evidence, MAIN),
         _h2(evidence, MAIN, _nixl(evidence)),
@@ -227,13 +220,12 @@ def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
 
 
 def is_nixl(config: str) -> bool:
-    """Return whether it is NIXL alone, in any role and with its buffers anywhere."""
+    """Return whether it is NIXL alone, in any role and with buffers anywhere."""
     return config.startswith("nixl_")
 
 
 def _nixl(evidence: Evidence) -> str:
-    """Return NIXL's configuration with a number, ``nixl_both`` first; where none has one, a member of the
-    campaign."""
+    """Return NIXL's configuration with a number, ``nixl_both`` first; else one of the campaign's."""
     known = [c for c, tax in evidence.headline.items() if is_nixl(c) and tax.point is not None]
     if NIXL in known:
         return NIXL
@@ -241,7 +233,7 @@ def _nixl(evidence: Evidence) -> str:
 
 
 def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
-    """Add over how many blocks of launches its taxes are taken, at least."""
+    """Add the least number of blocks behind its taxes."""
     if found.outcome == NOT_TESTABLE:
         return found
     asked = {"H2": [_nixl(evidence)], "H3": [NOOP], "H4": [*(found.numbers.parts or ())]}
@@ -252,7 +244,7 @@ def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
 
 
 def _adjusted(verdicts: list[Hypothesis]) -> list[Hypothesis]:
-    """Adjust p for every verdict that numbers could have decided, whether they did or not."""
+    """Adjust p for all testable verdicts, decided or not."""
     tested = sum(v.outcome != NOT_TESTABLE for v in verdicts)
     p_values = holm([v.p_value for v in verdicts], tested)
     return [msgspec.structs.replace(v, p_holm=p) for v, p in zip(verdicts, p_values, strict=True)]
@@ -266,7 +258,7 @@ def _h1(evidence: Evidence, config: str) -> Hypothesis:
     judge = partial(against, H1_THRESHOLD, above=SUPPORTED, below=REFUTED)
     outcome = judge(*tax.interval(evidence.confidence))
     found: list[Conclusion] = []
-    # The replay on eight instances gave these two a tax: below 10 % here, it came from the instances'
+    # The replay on eight instances found this tax for both: below 10 % here, it came from the instances'
     # coupling.
     if outcome == REFUTED and (config == MAIN or is_nixl(config)):
         found.append("coupling")
@@ -319,7 +311,7 @@ def _h3(evidence: Evidence, config: str) -> Hypothesis:
     judge = partial(against, 0.0, above=REFUTED, below=SUPPORTED)
     outcome = judge(*slack.interval(evidence.confidence))
     share = share_of(noop, own, evidence.confidence)
-    # Both are of the same resamples, and what one leaves open the other does not decide.
+    # Both use the same resamples, so an open outcome leaves the share open, too.
     label = None if outcome == UNDETERMINED else dominated(*share.interval(evidence.confidence))
     word = verdict(own, evidence.confidence)
     if word != TAX or share.point is None:
@@ -354,7 +346,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
         ratios = (replicates[0] - total.replicates) / np.abs(replicates[0])
     excess = (whole.point - sum_of_points) / abs(whole.point) if whole.point else None
     word = verdict(whole, evidence.confidence)
-    # As a ratio to what may be nothing it would be one of noise.
+    # Relative to a tax that may be zero, the ratio would be noise.
     known = word in (TAX, GAIN)
     ratio = together.estimate(excess, ratios) if known else unavailable("no_tax", together.n)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
@@ -385,8 +377,7 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
 def _trend(
     hypothesis: HypothesisId, evidence: Evidence, config: str, trends: Mapping[str, Trend]
 ) -> Hypothesis:
-    """Judge whether a tax grows: every length has a number, each is above the one before, and the slope is
-    above zero."""
+    """Judge whether a tax grows: all lengths have rising numbers, and the slope is positive."""
     trend = trends.get(config)
     if trend is None or len(trend.known) < 2:
         return _not_testable(hypothesis, config, _why_no_trend(evidence, config, trend))
@@ -463,7 +454,7 @@ def _verdict(
     p_value: float | None = None,
     missing: Sequence[Missing] = (),
 ) -> Hypothesis:
-    """Return a verdict; p that is adjusted for all verdicts is not in it yet."""
+    """Return a verdict, not yet adjusted for the number of verdicts."""
     return Hypothesis(
         id=hypothesis,
         subject=subject,

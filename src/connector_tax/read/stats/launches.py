@@ -1,8 +1,7 @@
-"""Launches in blocks: each configuration's cell in a block, its log ratio to the block's plains, and launches
-in which requests failed.
+"""Launches in blocks: each configuration's cell, its log ratio to the block's plains, and failed requests.
 
-A block is one where plain was launched twice in it, as in Phases A and B of a campaign with repeats. A launch
-that is in no block makes no tax over blocks, and counts where its requests failed.
+A block has two launches of plain, as Phases A and B of a campaign with repeats. A launch outside of blocks
+enters no tax over blocks, but its failed requests count.
 """
 
 import math
@@ -22,7 +21,7 @@ from connector_tax.base.units import NS_PER_S
 from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.taxes import AVERAGED, LATENCIES, LATENCY_METRICS, LaunchMetric
 
-# Below it a t-interval is wider than it is worth, and one bad block is a third of the evidence.
+# With fewer, a t-interval is too wide to be useful, and one bad block is a third of the evidence.
 MIN_BLOCKS = 3
 PLAINS = (PLAIN, PLAIN_AGAIN)
 FAILED, OVERLOADED = "requests_failed", "overloaded"
@@ -30,16 +29,15 @@ FAILED, OVERLOADED = "requests_failed", "overloaded"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of one configuration in one block.
+    """A launch of one configuration in one block.
 
     Attributes:
         start_h: hours since the first launch of all, by UTC.
-        log_latency: of the percentile in milliseconds; NaN where it is unavailable.
-        within_sd: of ``log_latency`` by resampling requests: what the launch cannot say more exactly.
+        log_latency: of the percentile in milliseconds; NaN if unavailable.
+        within_sd: of ``log_latency`` by resampling requests, the uncertainty within the launch.
         requests: behind it.
-        host: what the host did meanwhile; None where nobody says.
-        why_none: a code of what happened to its requests that it has no percentile; empty where it has one,
-            and where too few say anything of it.
+        host: its state meanwhile; None if unknown.
+        why_none: code of why failed requests leave no percentile; empty if it has one or too few requests.
     """
 
     block: str
@@ -57,13 +55,15 @@ Launches = dict[tuple[str, str], Launch]
 
 
 def headline_shape(estimates: Estimates) -> Shape | None:
-    """Return Phase A's shape; None where no cell of it counts."""
+    """Return Phase A's shape; None if no cell of it counts."""
     return next((own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"), None)
 
 
 def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
-    """Return whether a cell has Phase A's load at that rate, as the cells of blocks, those of Phases A and B,
-    and of B' where it measures that shape."""
+    """Return whether a cell has Phase A's load at that rate.
+
+    These are the cells of blocks, of Phases A and B, and of B' if it measures that shape.
+    """
     spec = own.cell.spec
     return (
         (is_repeat(phase) or phase in ("a", "b", "b_prime"))
@@ -79,7 +79,7 @@ def launches_at(
     """Return (block, configuration) -> its launch.
 
     Args:
-        without: configurations that are left out, since the metric is no tax of theirs.
+        without: configurations to leave out, whose metric is no tax.
     """
     place = AVERAGED if metric == "ttft_p90_phase_averaged" else LATENCIES[metric]
     shape = headline_shape(estimates)
@@ -103,20 +103,18 @@ def _launch(block: str, config: str, own: CellEstimates, estimate: Estimate, fir
         why = OVERLOADED if own.cell.window.overloaded else FAILED if estimate.met_failures else ""
         return Launch(block, config, start_h, math.nan, math.nan, host, why_none=why)
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
-    # Interim analyses and Student's t made it wider, which is not what requests differ by.
+    # Stopping rules and Student's t widened it, which is not the spread of requests.
     within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
     return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
 
 
 def complete_blocks(launches: Launches) -> list[str]:
-    """Return the blocks with both plains, in order; Phases A and B are some where plain was launched twice in
-    them."""
+    """Return the blocks in which both plains have a number, in order; Phases A and B may be among them."""
     return [b for b in measured_blocks(launches) if all(is_known(launches, b, c) for c in PLAINS)]
 
 
 def measured_blocks(launches: Launches) -> list[str]:
-    """Return the blocks in which both plains have a cell that counts, in order, whether it has the percentile
-    or not."""
+    """Return the blocks in which both plains have a usable cell, in order, with or without the percentile."""
     blocks = sorted({b for b, _ in launches}, key=phase_place)
     return [b for b in blocks if all((b, c) in launches for c in PLAINS)]
 
@@ -127,8 +125,10 @@ def is_known(launches: Launches, block: str, config: str) -> bool:
 
 
 def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
-    """Return configuration -> the blocks in which it has a number, for those with enough of them and of which
-    requests failed in no block; nothing where requests of plain failed.
+    """Return configuration -> the blocks in which it has a number.
+
+    Excluded are configurations with too few blocks or failed requests in one; empty if plain's requests
+    failed.
     """
     if plain_failed(launches):
         return {}
@@ -142,18 +142,17 @@ def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
 
 
 def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
-    """Return connector -> its launches whose cell counts and has no percentile, since requests failed or did
-    not finish; of those with several launches.
+    """Return connector -> its launches with a usable cell but no percentile, because requests failed.
 
-    A launch that is missing, since its cell does not count, says nothing. One of these says that the
-    connector did worse there than any number: the other launches would flatter it, be they blocks or a single
-    one. Whether plain has a number in the same block is not asked.
+    Connectors with a single launch are left out. A launch with an unusable cell shows nothing, but one of
+    these is worse than any number: the other launches would flatter the connector. Plain's number in the
+    block does not matter.
     """
     return {c: failed for c in others_than_plain(launches) if (failed := _failed(launches, (c,)))}
 
 
 def plain_failed(launches: Launches) -> list[Launch]:
-    """Return the same of plain, in either of its launches in a block: they are one configuration."""
+    """Return such launches of plain, first and second of each block, which are one configuration."""
     return _failed(launches, PLAINS)
 
 
@@ -163,7 +162,7 @@ def others_than_plain(launches: Launches) -> list[str]:
 
 def _failed(launches: Launches, configs: tuple[str, ...]) -> list[Launch]:
     own = [x for x in launches.values() if x.config in configs]
-    if len({x.block for x in own}) < 2:  # its own reason is all there is to say
+    if len({x.block for x in own}) < 2:  # its own reason suffices
         return []
     return sorted((x for x in own if x.why_none), key=lambda x: (phase_place(x.block), x.config))
 
@@ -175,7 +174,7 @@ def log_latency(launch: Launch) -> float:
 def log_ratios(
     launches: Launches, blocks: list[str], config: str, of: Callable[[Launch], float] = log_latency
 ) -> Floats:
-    """Return each block's log ratio to the mean of its two plains; of ``plain_again`` to the other plain."""
+    """Return each block's log ratio to the mean of its two plains; for ``plain_again`` to the other plain."""
     own, plain, again = (np.array([of(launches[b, c]) for b in blocks]) for c in (config, PLAIN, PLAIN_AGAIN))
     ratios: Floats = own - (plain if config == PLAIN_AGAIN else (plain + again) / 2)
     return ratios
@@ -191,8 +190,7 @@ def launches_of(launches: Launches, blocks: list[str], configs: list[str]) -> li
 
 
 def levels_of(chosen: list[Launch], blocks: list[str], configs: list[str]) -> Floats:
-    """Return a column of ones and zeros for each block, then for each configuration; both plains are in none
-    of the latter."""
+    """Return a 0/1 column per block, then per configuration; both plains are the reference level."""
     columns = [[x.block == b for x in chosen] for b in blocks]
     columns += [[x.config == c for x in chosen] for c in configs]
     return np.array(columns, dtype=np.float64).T.copy()
@@ -208,8 +206,7 @@ def failed_blocks(
     no_ttft: Collection[str],
     no_tax: Collection[str],
 ) -> list[FailedBlock]:
-    """Return who has no tax since requests failed in a launch, plain first and for either of its launches;
-    blocks in the order in which they were measured.
+    """Return configurations without a tax because requests failed in a launch, plain first; blocks in order.
 
     Args:
         rates: (reference, its rate), each rate once.

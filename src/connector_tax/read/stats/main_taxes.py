@@ -1,10 +1,9 @@
-"""The main tax of a configuration at a rate of Phase A: chosen here once, read everywhere.
+"""Chooses the main tax of a configuration at a rate of Phase A, for all readers.
 
-It is the one over blocks of launches where there are enough; else that of Phase A's cell; where that is
-missing, that of the cell of the same rate and shape in Phase B or B'. Hypotheses, amplification,
-decomposition, figures, the headline, ``aggregate.csv`` and ``compare.py`` all take this one. A tax of one
-launch and one over blocks are never put into one number: the interval of one launch does not hold what
-launches differ by.
+It is the tax over blocks of launches if there are enough; else that of Phase A's cell; else that of the cell
+with the same rate and shape in Phase B or B'. Hypotheses, amplification, decomposition, figures, the
+headline, ``aggregate.csv`` and ``compare.py`` all use it. A tax of one launch and one over blocks are never
+combined: the interval of one launch lacks the spread between launches.
 """
 
 from collections.abc import Sequence
@@ -37,11 +36,10 @@ Key = tuple[str, AnyReference, float, Metric]
 
 
 def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shape) -> list[Tax]:
-    """Choose a tax of one launch at every rate of Phase A: that of its own cell where it counts, else Phase
-    B's or B''s of that rate and shape.
+    """Choose a tax of one launch at every rate of Phase A: its own usable cell's, else Phase B's or B''s.
 
-    A cell that counts and has no number, since requests failed, stays with that reason: another launch in
-    which none did would flatter. So does a missing one that no other replaces.
+    A usable cell without a number because of failed requests keeps that reason: a launch without failures
+    would flatter. So does a missing one without a replacement.
 
     Args:
         shape: Phase A's.
@@ -51,8 +49,8 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
         for tax in taxes:
             if tax.phase != phase or tax.spec.shape != shape:
                 continue
-            # Phase A's have a row for each reference; Phase B's cell holds for both where their rates are the
-            # same.
+            # Phase A's taxes have a row per reference; a cell of Phase B serves both if their rates are
+            # equal.
             names: list[AnyReference] = [*_references_at(rates, tax.rate_per_s)]
             for name in names or [NEITHER]:
                 key = (tax.config, name, tax.rate_per_s, tax.metric)
@@ -64,10 +62,10 @@ def launch_taxes(taxes: list[Tax], rates: ReferenceRatesFile | None, shape: Shap
 
 
 def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Tax]:
-    """Return ``best``, with both parts of the launch whose median step they are parts of.
+    """Return ``best`` with both parts of a step taken from the launch of its median step.
 
-    Each may be known where the step is not, hooks without plain's cell, or be missing where it is known, in a
-    launch that recorded no hooks.
+    A part may be known without the step (hooks without plain's cell), or missing where it is known (a launch
+    that recorded no hooks).
     """
     measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
     found = dict(best)
@@ -93,8 +91,7 @@ def main_taxes(
     rng: np.random.Generator,
     failed: Sequence[FailedBlock],
 ) -> list[Tax]:
-    """Return ``of_launches``, with the tax over blocks wherever there is one, and none where requests failed
-    in a block.
+    """Return ``of_launches`` with taxes over blocks where there are any, and none after failures in a block.
 
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
@@ -107,7 +104,7 @@ def main_taxes(
             own = _over_blocks(entry, row, drawn[row.config], averaged.get(row.config), estimates)
             if own is None:
                 continue
-            # Equal rates have one entry of blocks, which holds for both.
+            # Equal rates share one entry of blocks.
             for name in _references_at(rates, entry.rate_per_s):
                 found[row.config, name, entry.rate_per_s, own.metric] = replace(own, reference=name)
     return list(_without_number(found, failed, rates).values())
@@ -120,11 +117,10 @@ def _phase_averaged(
     draws: int,
     rng: np.random.Generator,
 ) -> dict[str, Estimate]:
-    """Return configuration -> its tax of TTFT over blocks with phases averaged out; nothing where no cell has
-    that."""
+    """Return configuration -> its TTFT tax over blocks with phases averaged out; empty if unknown."""
     if entry.metric != "ttft_p90" or not any(AVERAGED in e.latencies for e in estimates.values()):
         return {}
-    # A generator of its own: draws of the other taxes stay what they are.
+    # A separate generator leaves the draws of the other taxes unchanged.
     own = rng.spawn(1)[0]
     found = headline_taxes(estimates, rates, "ttft_p90_phase_averaged", draws, own, entry.reference)
     return {row.config: found.get(row.config) or unavailable("few_blocks") for row in entry.taxes}
@@ -133,8 +129,9 @@ def _phase_averaged(
 def _without_number(
     found: dict[Key, Tax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
 ) -> dict[Key, Tax]:
-    """Return ``found`` without the numbers of which requests failed in a block, since that of a launch in
-    which none did would flatter; where plain failed, of all of that rate and latency.
+    """Return ``found`` without numbers whose requests failed in a block.
+
+    The other launches would flatter; if plain failed, all taxes of that rate and latency go.
     """
     for block in failed:
         names = _references_at(rates, block.rate_per_s)
@@ -159,8 +156,7 @@ def _references_at(rates: ReferenceRatesFile | None, rate_per_s: float) -> list[
 def _over_blocks(
     entry: Repeats, row: BlockTax, estimate: Estimate, averaged: Estimate | None, estimates: Estimates
 ) -> Tax | None:
-    """Return the tax over blocks; None where no cell of a block says what shape it has, and of a latency that
-    no tax is stated in."""
+    """Return the tax over blocks; None without a shape from a block's cell, or for another latency."""
     metric = next((m for m in LATENCY_METRICS if m == entry.metric), None)
     if metric is None:
         return None

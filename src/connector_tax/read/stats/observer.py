@@ -1,5 +1,6 @@
-"""What the engine's recorder costs: Phase A's shape measured with it and without it, in one launch, one after
-the other."""
+"""Measures the cost of the engine's recorder: Phase A's shape with and without it, in succession in one
+launch.
+"""
 
 from collections.abc import Mapping
 
@@ -14,8 +15,7 @@ def observer_effect(
 ) -> list[ObserverEffect]:
     """Return ``observer_effect`` of ``aggregate.json``, a row per configuration and latency.
 
-    ``effect``: recorded / unrecorded - 1; ``tax`` and ``tax_unrecorded``: against plain measured in the same
-    way.
+    ``effect``: recorded / unrecorded - 1; ``tax`` and ``tax_unrecorded``: against plain, measured alike.
 
     Args:
         no_tax: configuration -> why its latencies are no tax.
@@ -37,8 +37,7 @@ def observer_effect(
             tax_unrecorded=_tax(metric, off, plain[1], no_tax, confidence),
         )
         for config, (on, off) in pairs.items()
-        # Medians beside the tails that taxes are about: the recorder costs each step the same, so they see it
-        # best.
+        # Medians beside the tails of taxes: the recorder costs each step the same, which medians show best.
         for metric in LATENCIES
     ]
 
@@ -56,7 +55,7 @@ def _tax(
     no_tax: Mapping[str, str],
     confidence: float,
 ) -> Quantity | None:
-    """Return the tax; None of plain itself, and without it."""
+    """Return the tax; None for plain, and without plain's cell."""
     if plain is None or own.cell.config == "plain":
         return None
     found = _relative(metric, own, plain)

@@ -1,4 +1,4 @@
-"""The accuracy pass of every launch against plain's: whether a configuration answers as plain does."""
+"""Compares the accuracy pass of every launch with plain's."""
 
 import msgspec
 
@@ -16,11 +16,11 @@ PLAINS = ("plain", PLAIN_AGAIN)
 
 
 def compare_outputs(data: CampaignData) -> list[Outputs]:
-    """Return a row per launch that ran the pass, against plain's first launch.
+    """Return a row per launch with an accuracy pass, compared with plain's first launch.
 
     ``verdict``: ``reference`` (that launch itself), ``same``, ``differs``, ``not repeatable`` (it differs,
-    but only where launches of plain do among themselves), ``failed`` (a prompt was not answered, by it or by
-    plain's first launch).
+    but only where launches of plain differ among themselves), ``failed`` (it or plain's first launch left a
+    prompt unanswered).
     """
     found = [run for run in data.runs if run.outputs is not None]
     plain = [run for run in found if run.folder.connector_id in PLAINS]
@@ -35,8 +35,7 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
 
 
 def other_computations(rows: list[Outputs]) -> dict[str, str]:
-    """Return configuration -> why its latencies are no tax: a launch of it answers otherwise than plain, so
-    it computes something else."""
+    """Return configuration -> why its latencies are no tax: different answers, so another computation."""
     return {
         row.config: "answers_differ" for row in rows if row.verdict == "differs" and row.config not in PLAINS
     }
@@ -45,7 +44,7 @@ def other_computations(rows: list[Outputs]) -> dict[str, str]:
 def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
     answers = run.outputs or []
     different = _different(reference, answers)
-    # Nothing differs from an answer that plain's first launch did not give.
+    # Answers missing in plain's first launch cannot differ.
     failed = sum("error" in a or "error" in b for a, b in zip(reference, answers, strict=False))
     first = min(different, default=None)
     verdict: OutputsVerdict = "same"
@@ -67,12 +66,12 @@ def _row(run: RunData, reference: Answers, unstable: set[int]) -> Outputs:
 
 
 def _different(reference: Answers, other: Answers) -> set[int]:
-    """Return the prompts whose answers are not the same; one that failed in either is among them."""
+    """Return the prompts whose answers are not the same, or failed in either."""
     return {k for k, (a, b) in enumerate(zip(reference, other, strict=False)) if a != b or "error" in a}
 
 
 def _position(reference: Output, other: Output) -> int | None:
-    """Return the index of the first token that differs; None where there are no token ids to compare."""
+    """Return the index of the first token that differs; None without token ids."""
     expected, found = reference.get("token_ids"), other.get("token_ids")
     if expected is None or found is None:
         return None

@@ -1,13 +1,12 @@
-"""TTFT with the phase of arrival averaged out, from step records; it is shown beside TTFT as measured.
+"""Averages the phase of arrival out of TTFT, from step records; shown beside TTFT as measured.
 
-A request waits for the engine's next look at its queue, which begins the next step. Behind Poisson arrivals
-it came at any time since the look before with equal chance, whatever the engine does. So it counts with every
-wait that it could have had, in place of the one that it had.
+A request waits until the engine next looks at its queue, when the next step begins. With Poisson arrivals it
+came at a uniform time since the previous look, whatever the engine does. So every possible wait counts
+instead of the actual one.
 
-Nobody records when the engine received a request, so the time from sending to that is estimated. It ends
-before the look that took the request and after the look before, with equal chance anywhere between: the
-median of both ends of all requests is that time. Where it varies some requests contradict the estimate; their
-share says how well it is known.
+Nobody records when the engine received a request, so the delivery time is estimated. It ends before the look
+that took the request and after the look before, uniformly in between: the median of both ends over all
+requests is that time. If it varies some requests contradict the estimate; their share shows its reliability.
 Source: Casella & Robert 1996, Rao-Blackwellisation of sampling schemes.
 """
 
@@ -32,16 +31,15 @@ from connector_tax.base.units import NS_PER_MS
 
 NAME = "ttft_phase_averaged_ms"
 PHASES = 10
-# Spreads the phases of one request between those of the others, which steps of one length would put on ten
-# values.
+# Spreads each request's phases between those of the others; steps of equal length would give only ten values.
 GOLDEN = 0.6180339887
 FEWEST = 20
-# Of the time between two looks: so far outside of it a delivery may lie. A request beyond that waited for
-# several looks, and keeps its own TTFT.
+# Tolerance as a share of the time between looks. A delivery further outside means that the request waited for
+# several looks; it keeps its own TTFT.
 TOLERANCE = 0.25
-# More requests without a step that took them whole are a queue, or lost records.
+# More requests without a step that took them whole indicate a queue, or lost records.
 MOST_UNMATCHED = 0.05
-# At 0.09 of them the delivery time is known no better than p90 itself (tests/perf/coverage.py).
+# At 0.09 the delivery time is no better known than p90 itself (tests/perf/coverage.py).
 MOST_CONTRADICTING = 0.05
 
 
@@ -50,9 +48,9 @@ class Sent:
     """All requests of a cell, in order.
 
     Attributes:
-        late_ns: sent so much after it was due.
-        first_ns: of the first token; 0 where the request failed.
-        counts: which are in the window and have a TTFT or failed.
+        late_ns: actual minus scheduled send.
+        first_ns: of the first token; 0 if the request failed.
+        counts: marks requests in the window that have a TTFT or failed.
     """
 
     send_ns: Ints
@@ -64,12 +62,13 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """
+    """TTFT under all phases.
+
     Attributes:
-        ttft_ms: under every phase, shape (requests, phases); as measured where the engine took a request at
-            once or it is not known when.
-        pull_ms: how far each request draws the delivery time towards itself, times the number of requests;
-            shape (requests,).
+        ttft_ms: under every phase, shape (requests, phases); as measured if the engine took a request at
+            once, or at an unknown time.
+        pull_ms: each request's influence on the delivery time, times the number of requests; shape
+            (requests,).
     """
 
     ttft_ms: Floats
@@ -77,7 +76,7 @@ class Averaged:
 
 
 def sent(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) -> Sent | None:
-    """Return None where arrivals are not Poisson's: those have phases that depend on the steps before."""
+    """Return the requests; None unless arrivals are Poisson, since other phases depend on earlier steps."""
     if spec.arrival != "poisson" or spec.sessions is not None:
         return None
     rows = [
@@ -96,7 +95,7 @@ def sent(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) 
 
 
 def averaged(requests: Sent, steps: Rows) -> Averaged | str:
-    """Return why not, as a code, where the records do not say when the engine took the requests."""
+    """Return the averages, or the code of why the records do not show when the engine took requests."""
     order = np.argsort(steps.ints["t_ns"], kind="stable")
     look_ns, ids, prefill, decode = (
         steps.ints[n][order] for n in ("t_ns", "step_id", "prefill_tokens", "decode_tokens")
@@ -115,7 +114,7 @@ def averaged(requests: Sent, steps: Rows) -> Averaged | str:
     step, matched, first_ns = step[counts], matched[counts], requests.first_ns[counts]
     until = (look_ns[step] - requests.send_ns[counts]) / NS_PER_MS
     length = (look_ns[step] - look_ns[step - 1]) / NS_PER_MS
-    # Where nothing else was running the engine may have waited for this request.
+    # Without other running requests the engine may have waited for this one.
     even = matched & (decode[step] > 0)
     delivery = 0.0
     for _ in range(3):
@@ -139,7 +138,7 @@ def averaged(requests: Sent, steps: Rows) -> Averaged | str:
 
 
 def delivery_ms(until: Floats, length: Floats) -> float:
-    """Return the mean time from sending a request to when the engine has it.
+    """Return the mean time from sending a request to the engine's receipt.
 
     Args:
         until: from sending to the look that took it, shape (n,).
@@ -165,11 +164,12 @@ def estimate(
     draw: Draw,
     confidence: float,
 ) -> dict[float, Estimate]:
-    """Return ``estimate_percentiles`` of it: a block holds all phases of its requests, and resamples have
-    delivery times of their own.
+    """Return ``estimate_percentiles`` of the averages.
+
+    A block holds all phases of its requests, and each resample has its own delivery time.
 
     Args:
-        n: requests, which is all that is known without averages.
+        n: requests, all that is known without averages.
     """
     if isinstance(found, str):
         return dict.fromkeys(qs, unavailable(found, n))

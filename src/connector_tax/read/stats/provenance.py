@@ -1,4 +1,4 @@
-"""What a campaign was measured with: engine, versions, host, and every setting that shapes a measurement."""
+"""Collects a campaign's conditions: engine, versions, host, and every setting of the measurement."""
 
 import math
 from collections import Counter
@@ -11,10 +11,10 @@ from connector_tax.base.plan import document_hash
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.read.ingest import CampaignData
 
-# Of the config: names and words, what has a place of its own in ``provenance``, and what the analysis does
-# with the numbers.
+# Config keys that are left out: names and words, those with their own place in ``provenance``, and the
+# analysis's.
 ELSEWHERE = ("campaign", "seed", "connectors", "engine", "analysis")
-# The fields of an engine and of a connector that go into the hash of their cells (``launch_spec``).
+# The fields of an engine and of a connector that enter the hash of their cells (``launch_spec``).
 ENGINE = ("served_model_name", "extra_args", "env", "model_file", "model_sha256", "step_timing", "pin_cpus")
 CONNECTOR = ("kv_transfer_config", "extra_args", "env", "matches")
 
@@ -56,7 +56,7 @@ def provenance(data: CampaignData) -> Provenance:
 
 
 def _order(data: CampaignData) -> dict[str, tuple[str, ...]]:
-    """Return the order of each phase as it was measured, then as drawn: a sitting begins with plain."""
+    """Return the order of each phase as measured, then as drawn; a session begins with plain."""
     begun_ns: dict[tuple[str, str], int] = {}
     for cell in data.cells():
         run = (cell.phase, cell.config)
@@ -68,7 +68,7 @@ def _order(data: CampaignData) -> dict[str, tuple[str, ...]]:
 
 
 def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
-    """Return which phases were measured on which card; empty where one engine ran at a time."""
+    """Return card -> phases measured on it; empty if one engine ran at a time."""
     ran = [(c.document.engine.place, c.phase) for c in data.cells() if c.document.engine.has_slot]
     return {
         card: tuple(p for p in data.document.order if (card, p) in ran)
@@ -77,7 +77,7 @@ def _cards(data: CampaignData) -> dict[str, tuple[str, ...]]:
 
 
 def _at_once(data: CampaignData) -> int:
-    """Return how many places had engines that were asked at the same time, at most."""
+    """Return the largest number of places whose engines had requests at the same time."""
     edges = []
     for cell in data.cells():
         window, engine = cell.window, cell.document.engine

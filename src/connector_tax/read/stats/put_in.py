@@ -1,10 +1,10 @@
-"""Injected taxes beside measured ones: those of a cost model, and the delays of test connectors on a virtual
+"""Compares injected taxes with measured ones: those of a cost model, and test connectors' delays on a virtual
 GPU.
 
-A test connector (``launch/plugins/burning_connector.py``) spends so many microseconds in
-``build_connector_meta``, which vLLM's scheduler calls once in every step. Measured is the difference from the
-one that spends none, block by block of launches. docs/virtual-gpu.md says which numbers grow by the delay,
-and which do not.
+A test connector (``launch/plugins/burning_connector.py``) spends a fixed number of microseconds in
+``build_connector_meta``, which vLLM's scheduler calls once per step. The measured value is the difference
+from the connector without a delay, per block of launches. docs/virtual-gpu.md says which numbers grow by the
+delay, and which do not.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,7 +28,7 @@ from connector_tax.read.stats.taxes import Tax
 def injected_taxes(
     found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
 ) -> PutIn | None:
-    """Compare the main taxes at the reference rates with the model's; None where no injected tax is known."""
+    """Compare the main taxes at the reference rates with the model's; None if no injected tax is known."""
     if found is None or rates is None:
         return None
     main = {row.place: row for row in (t.row(confidence) for t in chosen)}
@@ -52,8 +52,7 @@ def injected_taxes(
 
 
 def _held(number: float | None, found: Ends | None) -> bool | None:
-    """Return whether the interval holds it; None where either is missing, or an end of the interval is
-    open."""
+    """Return whether the interval contains it; None if either is missing, or the interval is open."""
     if number is None or found is None or found.low is None or found.high is None:
         return None
     return found.low <= number <= found.high
@@ -67,18 +66,20 @@ METRICS: dict[BurnMetric, tuple[Callable[[CellEstimates], Estimate], float]] = {
     "tpot_p90_us": (lambda cell: cell.latency("tpot_ms", 90.0), 1e3),
     "ttft_p90_us": (lambda cell: cell.latency("ttft_ms", 90.0), 1e3),
 }
-# Codes of why nothing follows from a burn.
+# Codes of why nothing follows from a delay.
 FIRST_TOKEN, HIDDEN, OVERLAP = "first_token", "hidden", "overlap"
 
-# A test connector's cell in one block, and that of the one without a delay.
+# A test connector's cell in one block, and that of the connector without a delay.
 Pair = tuple[CellEstimates, CellEstimates]
 
 
 def injected_delays(
     config: CampaignConfig, estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float
 ) -> Burns | None:
-    """Compare the test connectors' delays with what was measured; None on another engine, without test
-    connectors, and without one that has no delay."""
+    """Compare the test connectors' delays with the measurements.
+
+    None on another engine, without test connectors, or without one that has no delay.
+    """
     known = known_delays_us(config)
     base = next((c for c, us in known.items() if us == 0), None)
     if base is None or rates is None or len(known) < 2:
@@ -111,8 +112,7 @@ def injected_delays(
 
 
 def known_delays_us(config: CampaignConfig) -> dict[str, float]:
-    """Return test connector -> its delay in every step, on a virtual GPU alone, of those that have no other
-    delay."""
+    """Return test connector -> its delay per step, only on a virtual GPU and without other delays."""
     if config.engine.kind != "virtual_gpu":
         return {}
     found = {}
@@ -128,15 +128,14 @@ def known_delays_us(config: CampaignConfig) -> dict[str, float]:
 
 
 def _synchronous(config: CampaignConfig, connector_id: str) -> bool:
-    """Return whether its launches are synchronous, and no argument that is appended verbatim may change
-    that."""
+    """Return whether its launches are synchronous, and no verbatim argument can change that."""
     engine = config.engine
     appended = [*engine.extra_args, *config.connector(connector_id).extra_args]
     return engine.args.get("async_scheduling") is False and not any("async" in a for a in appended)
 
 
 def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellEstimates]:
-    """Return its cells of Phase A's load, one of each block of launches."""
+    """Return its cells of Phase A's load, one per block of launches."""
     shape = headline_shape(estimates)
     return {
         phase: own
@@ -150,8 +149,10 @@ def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellE
 def _why_nothing_follows(
     config: CampaignConfig, configs: Collection[str], pairs: Sequence[Pair]
 ) -> dict[BurnMetric, str]:
-    """Return the numbers for which nothing follows from the delay, and why: of steps and TPOT it follows
-    where no request of any cell was sent before the one before it had ended."""
+    """Return metric -> why no growth follows from the delay.
+
+    For steps and TPOT it follows only if each request of a cell was sent after the previous one had ended.
+    """
     reasons: dict[BurnMetric, str] = {"ttft_p90_us": FIRST_TOKEN}
     steps: tuple[BurnMetric, ...] = ("step_p50_us", "tpot_p50_us", "tpot_p90_us")
     if not all(_synchronous(config, c) for c in configs):
@@ -161,15 +162,17 @@ def _why_nothing_follows(
 
 
 def _alone(requests: Collection[RequestRecord]) -> bool:
-    """Return whether each had ended, well or not, before the next one was sent."""
+    """Return whether each request had ended, successfully or not, before the next was sent."""
     sent = [(r.t_send_ns, r.t_end_ns) for r in requests if r.t_send_ns is not None]
     sent.sort(key=itemgetter(0))
     return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
 
 
 def _found(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
-    """Return the mean difference over blocks, with Student's t; unavailable where a cell that counts has no
-    number, since the others would flatter it."""
+    """Return the mean difference over blocks, with Student's t.
+
+    Unavailable if a usable cell has no number, since the others would flatter.
+    """
     estimate, scale = METRICS[metric]
     found = [(estimate(own), estimate(base)) for own, base in pairs]
     missing = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]

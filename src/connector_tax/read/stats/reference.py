@@ -1,5 +1,5 @@
-"""Phase A to the rates at which taxes are taken: whether a configuration keeps up at a rate, two reference
-rates, and one for each shape that does not hold them.
+"""Chooses from Phase A the rates at which taxes are taken: each configuration's saturation, two reference
+rates, and one rate for each shape that does not hold them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,19 +31,19 @@ from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.capacity import Capacity, capacity_of
 
 MAX_TTFT_GROWTH = 1.5
-# Cells with long answers and an idle queue had 0.85 and more of their rate in the window.
+# Cells with long answers and an idle queue completed 0.85 and more of their rate in the window.
 PILING_UP = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class RatePoint:
-    """What Phase A says about one configuration at one rate.
+    """Phase A's result for one configuration at one rate.
 
     Attributes:
-        throughput_ratio: completions over what was asked for: the cell's rate, or with random arrivals what
-            was sent, the arrivals that were scheduled in its window.
+        throughput_ratio: completions over demand, which is the cell's rate, or with random arrivals the
+            arrivals scheduled in its window.
         waiting_p50: None without samples.
-        ttft_p90_ms: None where p90 falls on unfinished requests.
+        ttft_p90_ms: None if p90 falls on unfinished requests.
         random_arrivals: growth of TTFT is not judged then.
     """
 
@@ -56,7 +56,7 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """One configuration over its rates.
+    """A configuration over its rates.
 
     Attributes:
         criteria: per rate.
@@ -95,12 +95,11 @@ def rate_point(cell: CellData) -> RatePoint:
 
 
 def queued(cell: CellData) -> bool:
-    """Return whether a tax of this cell holds queueing: requests waited, or the cell ended behind a growing
-    queue.
+    """Return whether a tax of this cell contains queueing: requests waited, or a growing queue ended it.
 
-    Throughput a little below the rate does not say so: answers that take as long as a third of the window are
-    still piling up when it begins, and their completions are missing at its start. It counts where the
-    engine's queue is not known, and where more is missing than that explains.
+    Throughput slightly below the rate is no proof: answers that take up to a third of the window are still
+    piling up when it begins, so completions are missing at its start. It counts if the engine's queue is
+    unknown, or if more is missing than that explains.
     """
     criteria = overload_criteria(cell)
     if cell.window.overloaded or criteria.waiting:
@@ -110,9 +109,9 @@ def queued(cell: CellData) -> bool:
 
 
 def overload_criteria(cell: CellData) -> SaturationCriteria:
-    """Judge a cell by the criteria that need none at half its rate."""
+    """Judge a cell by the criteria that need no cell at half its rate."""
     waiting = cell.samples.waiting_p50
-    # Requests of conversations and of closed loops have no rate of their own to fall behind.
+    # Requests of conversations and closed loops have no rate of their own to fall behind.
     has_rate = cell.spec.rate_per_s and not cell.spec.sessions
     behind = rate_point(cell).throughput_ratio < MIN_THROUGHPUT_RATIO if has_rate else None
     return SaturationCriteria(throughput=behind, waiting=None if waiting is None else waiting > MAX_WAITING)
@@ -121,10 +120,10 @@ def overload_criteria(cell: CellData) -> SaturationCriteria:
 def judge_saturation(points: list[RatePoint]) -> Saturation:
     """Apply the three criteria to the rates of one configuration.
 
-    Throughput below 95 % of the rate; a median of more than one request waiting; TTFT p90 more than
-    1.5 times that at half the rate. A p90 that is unavailable while that at half the rate is known
-    has grown without bound. The three are meant for fixed arrivals: with random ones throughput is held
-    against what was sent, and growth is not judged.
+    Throughput below 95 % of the rate; a median of more than one request waiting; TTFT p90 more than 1.5 times
+    that at half the rate. A p90 that is unavailable while that at half the rate is known has grown without
+    bound. The criteria are meant for fixed arrivals: with random ones throughput is compared with the
+    arrivals, and growth is not judged.
     """
     by_rate = {p.rate_per_s: p for p in sorted(points, key=lambda p: p.rate_per_s)}
     criteria: dict[float, SaturationCriteria] = {}
@@ -155,13 +154,16 @@ def _growth(point: RatePoint, half: RatePoint | None) -> tuple[float | None, boo
     return growth, growth > MAX_TTFT_GROWTH
 
 
-# A configuration that completes less of the lowest rate does not serve, and has no say in the rates.
+# A configuration that completes a smaller share of the lowest rate does not serve, and does not affect the
+# rates.
 LOWEST_SERVED = 0.5
 
 
 def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
-    """Judge every configuration with usable Phase A cells: those that the campaign lists in its order, then
-    plain's second launches and what was listed once, from which no reference rate follows.
+    """Judge every configuration with usable Phase A cells.
+
+    Those of the campaign's list come first, then plain's second launches and configurations once listed,
+    which do not affect the reference rates.
     """
     return {
         config: judge_saturation([rate_point(cell) for cell in cells])
@@ -178,16 +180,16 @@ def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
 
 
 def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> ReferenceRatesFile:
-    """Choose ``reference_rates.json``; it has no time of writing, so the same input gives the same bytes.
+    """Choose ``reference_rates.json``; it has no time stamp, so the same input gives the same bytes.
 
-    A configuration that failed in Phase A has no say in the rates of the others. ``ref_safe`` is the highest
-    rate below every configuration's saturation rate, ``ref_load`` the highest at which plain is not
-    saturated, whatever fired below it; ``non_monotonic_load`` says where something did. Where there is none,
-    plain's lowest measured rate takes its place and ``fallback_lowest_rate`` says so. ``shapes`` and
-    ``load_shapes`` hold the rate of each shape of Phases B and B'.
+    A configuration that failed in Phase A does not affect the others' rates. ``ref_safe`` is the highest rate
+    below every configuration's saturation rate, ``ref_load`` the highest at which plain is not saturated,
+    whatever fired below it; ``non_monotonic_load`` reports if something did. If there is none, plain's lowest
+    measured rate takes its place and ``fallback_lowest_rate`` says so. ``shapes`` and ``load_shapes`` hold
+    the rate of each shape of Phases B and B'.
 
     Args:
-        shapes: whether those are wanted; they take the step records of Phase A where there are any.
+        shapes: compute those; they use Phase A's step records if there are any.
 
     Raises:
         AnalysisError: plain has no usable Phase A cell.
@@ -209,8 +211,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
     rates = sorted(plain.criteria)
     flags: list[str] = []
     limit = min(s.saturation_rate_per_s or float("inf") for s in by_config.values())
-    # A sweep that ended at an overloaded rate says of the rates above it that they are too much; the limit
-    # leaves them out.
+    # A sweep that ended at an overloaded rate rules out the rates above it; the limit excludes them.
     common = [r for r in rates if all(r in s.criteria for s in by_config.values())]
     safe = [r for r in common if r < limit]
     load = [r for r in rates if not plain.criteria[r].fired]
@@ -234,8 +235,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
 
 
 def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
-    """Return whether a configuration serves half of Phase A's lowest rate at the lowest of its own that
-    counts.
+    """Return whether a configuration serves half of Phase A's lowest rate at its own lowest usable rate.
 
     One that hangs would set everybody's rates; one that lost its lower cells is not known to hang.
     """
@@ -272,14 +272,14 @@ def shape_rates(
 ) -> dict[str, ShapeRate]:
     """Return shape -> its rate and why.
 
-    It is the reference rate where every configuration holds the shape there, else the highest power-of-two
+    It is the reference rate if every configuration holds the shape there, else the highest power-of-two
     fraction of it that uses no more of plain's capacity at that shape than the reference rate uses at Phase
     A's, and that every configuration holds.
 
     Args:
-        most: the share of its capacity up to which a configuration holds a shape.
+        most: largest share of its capacity at which a configuration holds a shape.
         own: Phase A's shape, which is measured at the reference rate by definition.
-        capacities: of every configuration that has to hold it, plain's among them.
+        capacities: of every configuration that has to hold it, including plain's.
     """
     plain = capacities["plain"]
     allowed = _use(reference_per_s, plain, own)
@@ -307,8 +307,7 @@ def load_rates(
     plain: Capacity,
     most: float = HOLDS_BELOW,
 ) -> dict[str, ShapeRate]:
-    """Return shape -> its rate in Phase B'. At ref_load connectors may be saturated; it is plain that has to
-    hold it."""
+    """Return shape -> its rate in Phase B', which only plain has to hold; connectors may be saturated."""
     found = {}
     for shape in shapes:
         safe_per_s = safe[str(shape)].rate_per_s or reference_per_s
@@ -328,6 +327,6 @@ def load_rates(
 
 
 def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:
-    """Return the share of the capacity; None where that is not known."""
+    """Return the used share of the capacity; None if unknown."""
     most_per_s = capacity.per_s(shape)
     return None if most_per_s is None else rate_per_s / most_per_s

@@ -1,14 +1,13 @@
-"""Taxes from blocks of repeated launches, where what launches differ by is in the interval; and the smallest
-tax that they would find.
+"""Computes taxes from blocks of repeated launches, whose intervals include the spread between launches; and
+the smallest tax that they would detect.
 
 Each block launches every configuration once and plain twice. A block's log ratio of percentiles, own against
-the mean of its two plains, is one observation: what is slow for a whole block cancels, and what differs
-between launches, and within them, is in the spread of the blocks. Intervals are Student's t over blocks: with
-five of them a bootstrap of blocks would be a fifth too short (``tests/unit/stats/test_repeats.py`` counts how
-often either holds the truth).
+the mean of its two plains, is one observation: a block's overall slowness cancels, and variation between and
+within launches shows in the spread of the blocks. Intervals are Student's t over blocks: with five of them a
+bootstrap of blocks would be a fifth too short (``tests/unit/stats/test_repeats.py`` counts the coverage of
+both).
 
-What launches differ by is known from few blocks, and so is the tax that they would find: over blocks it has
-an interval.
+The spread between launches is estimated from few blocks, so the detectable tax has an interval, too.
 """
 
 import math
@@ -64,7 +63,7 @@ from connector_tax.read.stats.taxes import LATENCY_METRICS, LaunchMetric, Tax
 
 POWER = 0.8
 BLOCKS = (3, 5, 10, 20)
-# The largest change of a latency, on the log scale, that is of any use.
+# The largest useful change of a latency, on the log scale.
 MOST_LOG = math.log(1e6)
 
 
@@ -74,7 +73,7 @@ def smallest_detectable(
     """Return how far from zero the truth must lie for its two-sided interval to exclude zero with ``power``.
 
     Args:
-        standard_error: of the estimate, on the scale on which it is near normal.
+        standard_error: of the estimate, on a scale on which it is nearly normal.
         freedom: degrees of freedom of Student's t; None for a normal estimate.
     """
     tail = (1 - confidence) / 2
@@ -86,29 +85,28 @@ def smallest_detectable(
         return 1 - float(special.nctdtr(freedom, distance, critical))
 
     low, high = 0.0, critical + 20.0
-    # With two degrees of freedom and 99.99 % the critical value is 100, and power comes slowly.
+    # With two degrees of freedom and 99.99 % the critical value is 100, and power grows slowly.
     while found_at(high) < power:
         high *= 2
-    # Halved until no number lies between; scipy.optimize takes longer to import.
+    # Bisection down to adjacent floats; importing scipy.optimize takes longer.
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if found_at(middle) >= power else (middle, high)
     return high * standard_error
 
 
 def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) -> Bounds | None:
-    """Return the tax that ``blocks`` blocks find with ``POWER``, as a ratio, with an interval of
-    ``confidence``.
+    """Return the tax that ``blocks`` blocks detect with ``POWER``, as a ratio, with its interval.
 
-    The deviation's own chi-square interval: a deviation of five blocks may be 0.6 or 2.9 times what it is
-    taken for. ``point`` is as often above the truth as below it, which the deviation itself is not.
+    The interval is the chi-square interval of the deviation, which from five blocks may truly be 0.6 or 2.9
+    times the estimate. ``point`` is median-unbiased, unlike the deviation itself.
 
     Args:
-        sd: of one block's log ratio, as it was estimated.
-        known_from: how many blocks it was estimated from.
-        blocks: of the campaign that is to find it.
+        sd: of one block's log ratio, as estimated.
+        known_from: number of blocks of the estimate.
+        blocks: of the campaign that is to detect it.
 
     Returns:
-        None where the upper end is a number that nobody could use.
+        None if the upper end is too large to be useful.
     """
     freedom, tail = known_from - 1, (1 - confidence) / 2
     one = smallest_detectable(1 / math.sqrt(blocks), freedom=blocks - 1, confidence=confidence)
@@ -121,10 +119,10 @@ def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) 
 
 
 def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float) -> list[Power]:
-    """Return ``power`` of ``aggregate.json``: the smallest tax that each measurement at ref_safe would find.
+    """Return ``power`` of ``aggregate.json``: the smallest detectable tax of each measurement at ref_safe.
 
-    ``one_launch`` knows nothing of what launches differ by; ``by_blocks`` does, and is there only where
-    blocks were launched.
+    ``one_launch`` ignores the spread between launches; ``by_blocks`` includes it, and exists only with
+    blocks.
 
     Args:
         taxes: the chosen ones of one launch each.
@@ -149,7 +147,7 @@ def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float)
 
 
 def _found_by_one_launch(tax: Estimate, confidence: float) -> float | None:
-    """Return the tax that one launch finds with ``POWER``; None where some resamples are not finite."""
+    """Return the tax that one launch detects with ``POWER``; None if some resamples are not finite."""
     ratios = 1 + tax.replicates
     if tax.point is None or ratios.size < 2 or not (np.isfinite(ratios) & (ratios > 0)).all():
         return None
@@ -157,12 +155,13 @@ def _found_by_one_launch(tax: Estimate, confidence: float) -> float | None:
 
 
 def _between_launches(differences: Floats, within: float | None, confidence: float) -> Bounds | None:
-    """Return the standard deviation of one launch's log percentile beyond what its own requests leave open,
-    with the chi-square interval of its variance; None where the latter is not known.
+    """Return the standard deviation between launches of a log percentile, beyond that within launches.
+
+    It has the chi-square interval of the variance; None if ``within`` is unknown.
 
     Args:
         differences: of plain's two launches in each block, shape (blocks,).
-        within: the deviation that requests leave open.
+        within: the deviation due to requests.
     """
     if within is None:
         return None
@@ -170,20 +169,19 @@ def _between_launches(differences: Floats, within: float | None, confidence: flo
     variance = float(differences.var(ddof=1))
     tail = (1 - confidence) / 2
     low, high = (variance * freedom / float(chi_square_quantile(q, freedom)) for q in (1 - tail, tail))
-    # The difference of two launches holds twice the variance of one.
+    # The difference of two launches has twice the variance of one.
     point, low, high = (math.sqrt(max(0.0, v / 2 - within**2)) for v in (variance, low, high))
     return Bounds(point=point, low=low, high=high)
 
 
 def _within_launches(launches: Launches, blocks: list[str]) -> float | None:
-    """Return the root mean square over plain's launches; None where one is not known."""
+    """Return the root mean square over plain's launches; None if one is unknown."""
     within = math.sqrt(float(np.mean(np.square([x.within_sd for x in plains(launches, blocks)]))))
     return None if math.isnan(within) else within
 
 
 def drift(launches: Launches, blocks: list[str], confidence: float) -> Drift | None:
-    """Return how much plain's percentile changed from its first launch to its last, on a straight line; None
-    where there is none that says so."""
+    """Return plain's linear change from first to last launch; None without a line, or one of useless size."""
     points = [(x.block, x.start_h, x.log_latency) for x in plains(launches, blocks)]
     line = line_through_blocks(points, confidence)
     if line is None or max(abs(line.low), abs(line.high)) > MOST_LOG:
@@ -202,8 +200,9 @@ def repeats(
     no_ttft: Collection[str],
     no_tax: Collection[str],
 ) -> list[Repeats]:
-    """Return ``repeats`` of ``aggregate.json``: one entry per reference rate and latency; none without enough
-    blocks, or where plain failed in one.
+    """Return ``repeats`` of ``aggregate.json``: one entry per reference rate and latency.
+
+    There is none without enough blocks, or if plain's requests failed in one.
 
     Args:
         no_ttft: configurations whose TTFT is no tax.
@@ -219,11 +218,10 @@ def repeats(
 
 
 def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidence: float) -> list[HostDrift]:
-    """Return ``host_drift`` of ``aggregate.json``: per reference rate, what changed of the host over plain's
-    launches.
+    """Return ``host_drift`` of ``aggregate.json``: the host's changes over plain's launches, per rate.
 
-    They are both launches of each block in which both have a cell that counts, whether it has the percentiles
-    or not.
+    The launches are both launches of each block in which both have a usable cell, with or without the
+    percentiles.
     """
     found = []
     for reference, rate in rates_of_blocks(rates):
@@ -239,7 +237,7 @@ def host_drift(estimates: Estimates, rates: ReferenceRatesFile | None, confidenc
 
 
 def rates_of_blocks(rates: ReferenceRatesFile | None) -> list[tuple[Reference, float]]:
-    """Return (reference, its rate); one of them where both are the same."""
+    """Return (reference, its rate); only one if both rates are the same."""
     return [] if rates is None else rates.apart()
 
 
@@ -254,11 +252,12 @@ def headline_taxes(
     equal_speed: bool = False,
     without: Collection[str] = (),
 ) -> dict[str, Estimate]:
-    """Return taxes at a reference rate with draws of their joint distribution (multivariate t), for numbers
-    that are made of several taxes.
+    """Return taxes at a reference rate with draws from their joint distribution (multivariate t).
+
+    The draws serve numbers made of several taxes.
 
     Args:
-        equal_speed: those at equal speed of the host; none where it is not known.
+        equal_speed: those at equal host speed; empty if it is unknown.
         without: configurations whose latency is no tax.
     """
     if rates is None:
@@ -266,7 +265,7 @@ def headline_taxes(
     launches = launches_at(estimates, rates.per_s(reference), metric, without)
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
-    # Log ratios of each block, and the error of their mean that every configuration shares.
+    # Log ratios of each block, and the error of their mean that all configurations share.
     found = {c: (log_ratios(launches, own, c), 0.0) for c, own in members_of.items()}
     if equal_speed:
         if (slope := speed_slope(launches, blocks, list(members_of))) is None:
@@ -287,8 +286,8 @@ def _drawn_jointly(
     """Return the means of log ratios, shape (blocks, configurations), with draws from their multivariate t.
 
     Args:
-        table: NaN where a configuration has no number in a block; it keeps the others.
-        shared: an error of each mean beside that of its blocks, one and the same draw for all, shape
+        table: NaN if a configuration has no number in a block; its other blocks count.
+        shared: an additional error of each mean, perfectly correlated between configurations, shape
             (configurations,).
     """
     n = (~np.isnan(table)).sum(axis=0)
@@ -297,8 +296,8 @@ def _drawn_jointly(
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
     least = int(n.min())
     spread = normal * np.sqrt((least - 1) / rng.chisquare(least - 1, size=(draws, 1)))
-    # The draws say in which order configurations come out together, and each takes its own values from
-    # Student's t itself: what is made of one tax and little else then has nearly that tax's ends.
+    # The draws define the joint order of configurations, and each takes its values from its own Student's t:
+    # a number made mostly of one tax then has nearly that tax's ends.
     means = [log_mean(own[~np.isnan(own)], float(error)) for own, error in zip(table.T, beside, strict=True)]
     centre, error = (np.array([getattr(m, name) for m in means]) for name in ("log_ratio", "error"))
     ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
@@ -311,9 +310,9 @@ def _drawn_jointly(
 
 
 def _covariance_of_means(table: Floats) -> Floats:
-    """Return the covariance of the columns' means; two columns vary together in the blocks that both have.
+    """Return the covariance of the columns' means; two columns covary in their common blocks.
 
-    Where blocks are missing the pairs may not make a covariance matrix; then the nearest one is taken.
+    With missing blocks the result may not be a covariance matrix; then the nearest one is returned.
     """
     there = ~np.isnan(table)
     n = there.sum(axis=0)
@@ -332,10 +331,10 @@ def _covariance_of_means(table: Floats) -> Floats:
 
 
 def summarise(launches: Launches, confidence: float) -> Blocks | None:
-    """Return taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch; None
-    with too few blocks.
+    """Return taxes, noise floor, launch-to-launch spread and drift of (block, configuration) -> launch.
 
-    None, too, where requests of plain failed in a block: plain's other launches would flatter it.
+    None with too few blocks, or if plain's requests failed in a block: plain's other launches would flatter
+    it.
     """
     blocks = complete_blocks(launches)
     if len(blocks) < MIN_BLOCKS or plain_failed(launches):
@@ -347,12 +346,12 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
     again = mean_over_blocks(differences, confidence)
     within = _within_launches(launches, blocks)
     between = _between_launches(differences, within, confidence)
-    # A tax is taken against the mean of two launches of plain, so its variance is three quarters of that of
-    # plain against plain, if launches of a connector differ as those of plain do.
+    # A tax is relative to the mean of two launches of plain, so its variance is three quarters of plain's
+    # against plain, if launches of connectors and plain vary alike.
     sd = math.sqrt(0.75) * float(differences.std(ddof=1))
 
     def held(config: str, known: list[str]) -> EqualSpeed | None:
-        """Return its tax at equal speed of the host; None where that is not known."""
+        """Return its tax at equal host speed; None if unknown."""
         if slope is None:
             return None
         return equal_speed(at_equal_speed(launches, known, config, slope), confidence)
@@ -393,12 +392,11 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
 def _drift_adjusted(
     launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
 ) -> dict[str, Bounds]:
-    """Return taxes with a straight drift inside blocks taken out of each block's log ratio; Student's t over
-    blocks, with the drift's own error.
+    """Return taxes without a linear drift inside blocks; Student's t over blocks, with the drift's own error.
 
     ``log latency = block + configuration + slope * (hours since the block's middle)``, both plains as one
-    configuration. Each configuration's interval is from its own blocks: waits of one that copies differ by a
-    hundred times as much as another one's.
+    configuration. Each configuration's interval is from its own blocks: waits of a copying one vary a hundred
+    times as much as another's.
     """
     chosen = launches_of(launches, blocks, list(own))
     middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}

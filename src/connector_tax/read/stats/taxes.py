@@ -1,8 +1,8 @@
-"""Taxes: what a configuration costs against plain at the same rate and shape.
+"""Taxes: a configuration's cost relative to plain at the same rate and shape.
 
 Ratios of percentiles for latencies, differences in microseconds for steps. Both cells are resampled, requests
-at the same arrivals and steps each by themselves; plain's resamples are the same ones in every tax, so
-differences of taxes are right.
+at the same arrivals, steps independently; plain's resamples are the same in every tax, which makes
+differences of taxes correct.
 """
 
 from collections.abc import Iterable
@@ -32,19 +32,19 @@ from connector_tax.read.stats import phases
 from connector_tax.read.stats.cells import CellEstimates
 from connector_tax.read.stats.reference import queued
 
-# Name -> (column, percentile). Medians are known several times better than tails from as many requests.
+# Name -> (column, percentile). Medians are several times more precise than tails of as many requests.
 LATENCIES: dict[AnyLatencyMetric, tuple[Latency, float]] = {
     "ttft_p50": ("ttft_ms", 50.0),
     "ttft_p90": ("ttft_ms", 90.0),
     "tpot_p50": ("tpot_ms", 50.0),
     "tpot_p90": ("tpot_ms", 90.0),
 }
-# The latencies that a campaign's taxes are stated in.
+# The latencies in which a campaign's taxes are stated.
 LATENCY_METRICS: dict[LatencyMetric, tuple[Latency, float]] = {
     "ttft_p90": LATENCIES["ttft_p90"],
     "tpot_p90": LATENCIES["tpot_p90"],
 }
-# Shown beside ``ttft_p90``; no tax of its own.
+# Shown beside ``ttft_p90``; not a tax of its own.
 AVERAGED = (phases.NAME, 90.0)
 LaunchMetric = AnyLatencyMetric | Literal["ttft_p90_phase_averaged"]
 # A connector's hooks, per step; plain has none.
@@ -56,10 +56,10 @@ NEITHER: AnyReference = "neither"
 
 @dataclass(frozen=True, slots=True)
 class MissingCell:
-    """A planned cell of a run that began, without a number in the statistics.
+    """A planned cell of a started run, without a number in the statistics.
 
     Attributes:
-        named: whether the problems of reading say so already.
+        named: problems of reading report it already.
     """
 
     config: str
@@ -71,21 +71,20 @@ class MissingCell:
 
 @dataclass(frozen=True, slots=True)
 class Tax:
-    """One tax of one configuration at one rate and shape.
+    """A tax of one configuration at one rate and shape.
 
     Attributes:
         reference: ``ref_safe``, ``ref_load``, or ``neither`` at another rate of Phase A.
         n, n_plain: requests or steps with the connector and without; the estimate's own ``n`` is the smaller
-            of the two.
-        overloaded: which of the two sides was saturated (``own``, ``plain``); such a tax holds queueing,
-            and a median step that has moved to another mixture of steps.
-        cell_missing: whether it has no number since a cell, its own or plain's, is missing, damaged or
-            invalid, or its steps were not recorded, so that another launch may have one. A cell of which
-            requests failed, or that was overloaded, is not missing.
-        phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None where nobody asks
-            for it.
-        n_blocks: over how many blocks of launches; 1 where one launch measured it. Over blocks the place is
-            that of Phase A's cell, and ``n`` and ``n_plain`` are the requests of all blocks.
+            one.
+        overloaded: saturated sides (``own``, ``plain``); such a tax contains queueing, and its median step is
+            of another mixture of steps.
+        cell_missing: it has no number since its own or plain's cell is missing, damaged or invalid, or steps
+            were not recorded, so another launch may have one. A cell with failed requests or overload is not
+            missing.
+        phase_averaged: the same with phases averaged out, over ``averaged_blocks``; None if not computed.
+        n_blocks: number of blocks of launches; 1 for one launch. Over blocks the place is that of Phase A's
+            cell, and ``n`` and ``n_plain`` are the requests of all blocks.
     """
 
     config: str
@@ -104,17 +103,16 @@ class Tax:
 
     @property
     def number(self) -> Estimate:
-        """The estimate with the n of its row, so that what is made of it counts the same requests."""
+        """Return the estimate with the row's n, so that derived numbers count the same requests."""
         return self.estimate if self.estimate.point is None else replace(self.estimate, n=self.n)
 
     def is_unlike(self, other: "Tax") -> bool:
-        """Whether both have a number, and one is of one launch and the other over blocks."""
+        """Return whether both have a number, one of one launch and the other over blocks."""
         known = self.estimate.point is not None and other.estimate.point is not None
         return known and (self.n_blocks == 1) != (other.n_blocks == 1)
 
     def like(self, other: "Tax") -> Estimate:
-        """Return this one's number, for one made of both; unavailable where one is of one launch and the
-        other over blocks."""
+        """Return this number for combination with ``other``; unavailable if only one is over blocks."""
         return unavailable("unlike_launches", subject=self.config) if self.is_unlike(other) else self.number
 
     @property
@@ -134,7 +132,7 @@ class Tax:
         return "ratio" if self.metric in LATENCY_METRICS else "us"
 
     def row(self, confidence: float) -> TaxRow:
-        """Return its row in ``taxes`` and ``main_taxes`` of ``aggregate.json``; of no phase over blocks."""
+        """Return its row in ``taxes`` and ``main_taxes`` of ``aggregate.json``; no phase over blocks."""
         quantity = msgspec.structs.asdict(self.estimate.quantity(confidence))
         return TaxRow(
             **quantity | {"n": self.n},
@@ -162,7 +160,7 @@ class Tax:
 
 
 def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
-    """Return what the interval says of zero, or ``unavailable``."""
+    """Return how the interval lies relative to zero, or ``unavailable``."""
     return "unavailable" if estimate.point is None else effect_of(*estimate.interval(confidence))
 
 
@@ -178,11 +176,11 @@ def taxes_of(
     no_ttft: str | None = None,
     no_tax: str | None = None,
 ) -> list[Tax]:
-    """Return every tax of one cell; with a reason where it cannot be had.
+    """Return every tax of one cell, with a reason if it is unavailable.
 
     Args:
-        no_ttft: why its TTFT is none; see ``no_ttft_tax``.
-        no_tax: why no latency of it is one; see ``outputs.other_computations``.
+        no_ttft: why its TTFT is no tax; see ``no_ttft_tax``.
+        no_tax: why its latencies are no taxes; see ``outputs.other_computations``.
     """
     sides: dict[Side, CellEstimates] = {"own": own, **({"plain": plain} if plain is not None else {})}
     overloaded = [name for name, side in sides.items() if queued(side.cell)]
@@ -200,7 +198,7 @@ def taxes_of(
             estimate=estimate,
             n=_n(metric, own),
             n_plain=_n(metric, None if metric == HOOKS else plain),
-            # Plain has no hooks, so a connector's are of its own cell alone.
+            # Plain has no hooks, so a connector's hooks depend on its own cell only.
             overloaded=tuple(side for side in overloaded if side == "own" or metric != HOOKS),
             cell_missing=estimate.point is None
             and no_tax is None
@@ -212,7 +210,7 @@ def taxes_of(
 
 
 def taxes_of_missing(cell: MissingCell, plain: CellEstimates | None, reference: AnyReference) -> list[Tax]:
-    """Return the taxes of a cell that was planned and does not count, each with the reason."""
+    """Return the taxes of a planned cell that does not count, each with the reason."""
     return [
         Tax(
             config=cell.config,
@@ -231,7 +229,7 @@ def taxes_of_missing(cell: MissingCell, plain: CellEstimates | None, reference: 
 
 def _tax(metric: Metric, own: CellEstimates, plain: CellEstimates | None) -> Estimate:
     callback = own.step("connector_total_us", 50.0)
-    if metric == HOOKS:  # plain has none, so nothing is taken away
+    if metric == HOOKS:  # plain has none, so nothing is subtracted
         return callback
     if plain is None:
         return unavailable("no_cell", subject="plain")
@@ -266,14 +264,13 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
     both = combine(own, plain)
     a, b = both.replicates
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Where plain's percentile met a request that failed, the ratio is not known to be as low as -100 %:
-        # it has no lower end.
+        # If plain's percentile met a failed request, its value is unknown, so the ratio has no lower end.
         replicates = np.where(np.isinf(b) & np.isfinite(a), -np.inf, a / b - 1)
     return both.estimate(own.point / plain.point - 1, replicates)
 
 
 def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -> Estimate:
-    """Return ``first - second``; ``of_second`` names the latter where it is the one that is missing."""
+    """Return ``first - second``; ``of_second`` is the subject if the second one is missing."""
     if first.point is None or second.point is None:
         return _missing(first, second, of_second)
     both = combine(first, second)

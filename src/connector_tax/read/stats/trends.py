@@ -1,4 +1,4 @@
-"""Taxes over one length, each averaged over the same set of the other: a trend must not mix shapes."""
+"""Computes taxes over one length, each averaged over the same set of the other, to not mix shapes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from connector_tax.read.stats.taxes import Tax
 RISING: Conclusion = "monotonic"
 
 
-# Length of the prompt or the output, whichever a trend is over, and the other of the two, tokens -> the tax
-# there.
+# (the trend's length, the other length), tokens -> the tax there.
 Grid = Mapping[tuple[int, int], Tax]
 
 
@@ -22,11 +21,11 @@ class Trend:
     """A tax by length.
 
     Attributes:
-        by_length: every length that was planned, in order; a missing one is unavailable, with the reason.
+        by_length: every planned length, in order; a missing one is unavailable, with the reason.
         averaged_over: the other lengths behind each of them.
         left_out: other lengths that are in no mean -> lengths without them -> why.
-        rates_per_s: length -> the rates that its cells were measured at, in order.
-        queueing: lengths of which some cell was saturated.
+        rates_per_s: length -> the rates of its cells, in order.
+        queueing: lengths with a saturated cell.
     """
 
     by_length: Mapping[int, Estimate]
@@ -44,7 +43,7 @@ class Trend:
         return {k: e.reason or "unavailable" for k, e in self.by_length.items() if e.point is None}
 
     def direction(self) -> Conclusion:
-        """Return which way the points go; of two lengths each sequence is monotonic."""
+        """Return the direction of the points; two lengths are always monotonic."""
         steps = np.diff(np.array([e.point for e in self.known.values()], dtype=float))
         if (steps > 0).all():
             return RISING
@@ -53,7 +52,7 @@ class Trend:
         return "does_not_rise" if (steps <= 0).all() else "not_monotonic"
 
     def slope_per_doubling(self) -> Estimate:
-        """Fit a line over log2 of the length, in every resample; wants two lengths that are known."""
+        """Fit a line over log2 of the length in every resample; requires two known lengths."""
         x = np.log2(np.array(list(self.known), dtype=float))
         weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
         together = combine(*self.known.values())
@@ -68,8 +67,7 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
     Args:
         taxes: of one metric at one reference, of Phase B.
         over: ``input_tokens`` or ``output_tokens``.
-        queueing_allowed: whether a shape at which a side was saturated may count where a length would else
-            have no number.
+        queueing_allowed: shapes with a saturated side may count if a length had no number otherwise.
     """
     found: dict[str, dict[tuple[int, int], Tax]] = {}
     for tax in taxes:
@@ -79,8 +77,7 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
 
 
 def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
-    """Average over the other lengths that are there at every length; as many lengths as possible are kept,
-    then others."""
+    """Average over the other lengths common to all; keep as many lengths as possible, then others."""
     calm = _trend(grid, lambda tax: not _why_not(tax) and not tax.overloaded)
     if not queueing_allowed or not calm.missing:
         return calm
@@ -89,7 +86,7 @@ def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
 
 
 def _why_not(tax: Tax) -> str:
-    """Return why a tax is in no mean; nothing where only queueing would keep it out."""
+    """Return why a tax enters no mean; empty if only queueing would exclude it."""
     return "" if tax.estimate.point is not None else tax.estimate.reason or "unavailable"
 
 
@@ -118,7 +115,7 @@ def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
 
 
 def _common(there: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
-    """Return the lengths that are kept, and the other lengths that all of those have."""
+    """Return the lengths to keep, and the other lengths that all of them have."""
     best: tuple[list[int], list[int]] = ([], [])
     for other in sorted(set().union(*there.values())):
         kept = [k for k, others in there.items() if other in others]
@@ -131,7 +128,7 @@ def _common(there: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
 def _mean(estimates: list[Estimate]) -> Estimate:
     together = combine(*estimates)
     points = [e.point for e in estimates if e.point is not None]
-    # Infinite on both sides is any number; ``Estimate.interval`` takes it so.
+    # Infinity on both sides means any number, and ``Estimate.interval`` treats it so.
     with np.errstate(invalid="ignore"):
         return together.estimate(sum(points) / len(points), np.mean(together.replicates, axis=0))
 
@@ -141,7 +138,7 @@ def _reason(tax: Tax | None) -> str:
 
 
 def _without_number(tax: Tax | None) -> Estimate:
-    """Return why a length has no number, with plain as the subject where it is plain's."""
+    """Return why a length has no number, with plain as the subject if it is plain's."""
     if tax is None:
         return unavailable("no_cell")
     queued = PLAIN if tax.overloaded == ("plain",) else ""
