@@ -33,20 +33,20 @@ class LogMean:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the equal-tailed interval; the upper end is infinite where no float is so large."""
-        reach = float(-student_quantile((1 - confidence) / 2, self.freedom)) * self.error
+        half_width = float(-student_quantile((1 - confidence) / 2, self.freedom)) * self.error
         with np.errstate(over="ignore"):
-            low, high = np.expm1([self.log_ratio - reach, self.log_ratio + reach])
+            low, high = np.expm1([self.log_ratio - half_width, self.log_ratio + half_width])
         return float(low), float(high)
 
 
-def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
+def log_mean(log_ratios: Floats, shared_error: float = 0.0) -> LogMean:
     """Return the mean of log ratios, shape (observations,), two at least.
 
     Args:
-        beside: a standard error of the mean that the observations do not show.
+        shared_error: a standard error of the mean that the observations do not show.
     """
     n = log_ratios.size
-    error = math.hypot(float(log_ratios.std(ddof=1)) / math.sqrt(n), beside)
+    error = math.hypot(float(log_ratios.std(ddof=1)) / math.sqrt(n), shared_error)
     return LogMean(float(log_ratios.mean()), error, n - 1)
 
 
@@ -54,5 +54,5 @@ def mean_interval(values: Floats, confidence: float) -> tuple[float, float, floa
     """Return mean, lower and upper end of values that are added and not multiplied; shape (observations,),
     two at least."""
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
-    reach = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
-    return mean, mean - reach, mean + reach
+    half_width = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
+    return mean, mean - half_width, mean + half_width
