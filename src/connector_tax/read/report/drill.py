@@ -180,7 +180,7 @@ def table(at: Column, columns: Columns, end: float, most_rows: int) -> dict[str,
     values = np.array(list(finite_columns.values()))
     known, kept_rows = np.isfinite(values), np.arange(order.size)
     if order.size > most_rows:
-        low, high = (np.where(known, values, limit) for limit in (np.inf, -np.inf))
+        low, high = (np.where(known, values, fill) for fill in (np.inf, -np.inf))
         runs = np.array_split(kept_rows, max(1, most_rows // (2 * len(values))))
         kept_rows = np.unique([run[[*low[:, run].argmin(1), *high[:, run].argmax(1)]] for run in runs])
     rows = {"t": [round(v, 3) for v in t[order][kept_rows].tolist()]}

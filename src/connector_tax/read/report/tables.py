@@ -302,7 +302,7 @@ def _processes(aggregate: Aggregate) -> Rows:
     for config in aggregate.config_ids:
         for cell in (cell for cell in aggregate.measured("a", config) if cell.rate_per_s == ref_safe_per_s):
             idle, loaded, memory = (
-                shares or {} for shares in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
+                by_process or {} for by_process in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
             )
             for process in sorted(p for p in {*loaded, *idle} if loaded.get(p) or idle.get(p)):
                 work = bare(idle.get(process), "share"), bare(loaded.get(process))
