@@ -181,36 +181,36 @@ def load_sweep(path: Path) -> Sweep:
     base = checked.read_yaml(checked.PROJECT_ROOT / value.base)
     parse_campaign(base, where=value.base)
     cells: dict[str, SweepCell] = {}
-    for chosen in _combinations(value, path):
-        cell = _cell(value, base, chosen, path)
+    for combination in _combinations(value, path):
+        cell = _cell(value, base, combination, path)
         # Case is ignored, as in some file systems.
         other = cells.setdefault(cell.name.lower(), cell)
         if other is not cell:
-            both = f"{_format_entries(other.entries)}, and {_format_entries(cell.entries)}"
+            both_entries = f"{_format_entries(other.entries)}, and {_format_entries(cell.entries)}"
             raise ConfigError(
-                f"{path}: axes: two campaigns have one name, {cell.name}: {both}. Rename an entry."
+                f"{path}: axes: two campaigns have one name, {cell.name}: {both_entries}. Rename an entry."
             )
-    every = tuple(cells.values())
-    drawn = stream(value.seed, "sweep", value.sweep).permutation(len(every))
+    all_cells = tuple(cells.values())
+    permutation = stream(value.seed, "sweep", value.sweep).permutation(len(all_cells))
     return Sweep(
         value.sweep,
         path,
         value.base,
         {axis: tuple(e.name for e in entries) for axis, entries in value.axes.items()},
-        every,
-        tuple(every[k] for k in drawn) if value.order == "seeded" else every,
-        math.prod(map(len, value.axes.values())) - len(every),
+        all_cells,
+        tuple(all_cells[k] for k in permutation) if value.order == "seeded" else all_cells,
+        math.prod(map(len, value.axes.values())) - len(all_cells),
     )
 
 
 def _combinations(value: SweepYaml, path: Path) -> list[dict[str, EntryYaml]]:
     size = math.prod(map(len, value.axes.values()))
     # Above this size the combinations are not even enumerated.
-    few = size <= 100 * MOST_CAMPAIGNS
-    every = (dict(zip(value.axes, c, strict=True)) for c in itertools.product(*value.axes.values()))
+    is_small = size <= 100 * MOST_CAMPAIGNS
+    combinations = (dict(zip(value.axes, c, strict=True)) for c in itertools.product(*value.axes.values()))
     kept = [
         chosen
-        for chosen in (every if few else ())
+        for chosen in (combinations if is_small else ())
         if not any(
             all(
                 chosen[axis].name in ([names] if isinstance(names, str) else names)
@@ -219,7 +219,7 @@ def _combinations(value: SweepYaml, path: Path) -> list[dict[str, EntryYaml]]:
             for rule in value.exclude
         )
     ]
-    n = len(kept) if few else size
+    n = len(kept) if is_small else size
     if not 0 < n <= MOST_CAMPAIGNS:
         raise ConfigError(
             f"{path}: axes: make {n} campaigns, those that exclude leaves; 1 to {MOST_CAMPAIGNS} are"
@@ -231,13 +231,13 @@ def _combinations(value: SweepYaml, path: Path) -> list[dict[str, EntryYaml]]:
 def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path: Path) -> SweepCell:
     name = "-".join([value.sweep, *(e.name for e in chosen.values())])
     entries = {axis: e.name for axis, e in chosen.items()}
-    places = {axis: f"axes.{axis}[{value.axes[axis].index(e)}]" for axis, e in chosen.items()}
-    for one, other in itertools.combinations(chosen, 2):
-        both = chosen[one], chosen[other]
+    paths = {axis: f"axes.{axis}[{value.axes[axis].index(e)}]" for axis, e in chosen.items()}
+    for first, second in itertools.combinations(chosen, 2):
+        entry_pair = chosen[first], chosen[second]
         # The order of axes must not change what is measured.
-        for key, _, _ in start.differing(_with({}, *both), _with({}, *reversed(both)), ""):
+        for key, _, _ in start.differing(_with({}, *entry_pair), _with({}, *reversed(entry_pair)), ""):
             raise ConfigError(
-                f"{path}: {places[other]}.set.{key}: {places[one]} sets it as well, to another value. Give a"
+                f"{path}: {paths[second]}.set.{key}: {paths[first]} sets it as well, to another value. Give a"
                 " key to one axis alone."
             )
     mapping = _with({**base, "campaign": name}, *chosen.values())
@@ -246,7 +246,7 @@ def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path
     except ConfigError:
         for axis, entry in chosen.items():
             # An entry that fails on the base alone gets the blame, else the combination.
-            parse_campaign(_with(base, entry), where=f"{path}: {places[axis]} ({entry.name}), set")
+            parse_campaign(_with(base, entry), where=f"{path}: {paths[axis]} ({entry.name}), set")
         raise
     return SweepCell(name, entries, mapping, config)
 
@@ -254,14 +254,14 @@ def _cell(value: SweepYaml, base: Foreign, chosen: Mapping[str, EntryYaml], path
 def _with(base: Foreign, *entries: EntryYaml) -> Foreign:
     def merge(into: dict[str, Any], overrides: Foreign) -> dict[str, Any]:
         for key, value in overrides.items():
-            both = isinstance(value, dict) and isinstance(into.get(key), dict)
-            into[key] = merge(into[key], value) if both else copy.deepcopy(value)
+            are_mappings = isinstance(value, dict) and isinstance(into.get(key), dict)
+            into[key] = merge(into[key], value) if are_mappings else copy.deepcopy(value)
         return into
 
-    found = copy.deepcopy(dict(base))
+    merged = copy.deepcopy(dict(base))
     for entry in entries:
-        merge(found, entry.overrides)
-    return found
+        merge(merged, entry.overrides)
+    return merged
 
 
 def _format_entries(entries: Mapping[str, str], without: str = "") -> str:
@@ -286,10 +286,10 @@ def refuse_unset(sweep: Sweep) -> None:
     """
     for cell in sweep.cells:
         for key in ("python", "model"):
-            if found := re.search(r"\$\{(\w+)\}", getattr(cell.config.engine, key) or ""):
+            if match := re.search(r"\$\{(\w+)\}", getattr(cell.config.engine, key) or ""):
                 raise ConfigError(
-                    f"{sweep.path}: campaign {cell.name}: engine.{key}: {found[0]}: that environment variable"
-                    f" is not set. Export {found[1]}, then start again."
+                    f"{sweep.path}: campaign {cell.name}: engine.{key}: {match[0]}: that environment variable"
+                    f" is not set. Export {match[1]}, then start again."
                 )
 
 
@@ -333,8 +333,8 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
             outcome.interrupted = signum
             pass_on()
 
-    before = {s: handler for s in ENDING if (handler := signal.getsignal(s)) != signal.SIG_IGN}
-    for signum in before:
+    old_handlers = {s: handler for s in ENDING if (handler := signal.getsignal(s)) != signal.SIG_IGN}
+    for signum in old_handlers:
         signal.signal(signum, interrupt)
     try:
         for k, (name, command) in enumerate(commands.items(), start=1):
@@ -349,10 +349,10 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
                 group = process.pid
                 pass_on()  # a signal that arrived during the start
                 code = process.wait()
-            if left := _wait_until_gone(group):
+            if still_running := _wait_until_gone(group):
                 say(
                     f"still at work {MOST_ENDING_S:g} s after their Snakemake ended, and not waited for any"
-                    f" longer: {', '.join(left)}. They may hold a card or a port."
+                    f" longer: {', '.join(still_running)}. They may hold a card or a port."
                 )
             group = 0
             if outcome.interrupted is not None:
@@ -362,7 +362,7 @@ def run_all(commands: Mapping[str, Sequence[str]], folder: Path, say: Callable[[
             if code:
                 say(f"campaign {name} failed: {code_text(code)}")
     finally:
-        for signum, handler in before.items():
+        for signum, handler in old_handlers.items():
             signal.signal(signum, handler)
     return outcome
 
@@ -374,13 +374,13 @@ def _wait_until_gone(group: int) -> list[str]:
     """
     deadline = time.monotonic() + MOST_ENDING_S
     while True:
-        left = []
+        running = []
         for process in psutil.process_iter():
             with suppress(ProcessLookupError, psutil.NoSuchProcess):
                 if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                    left.append(f"process {process.pid}")
-        if not left or time.monotonic() >= deadline:
-            return left
+                    running.append(f"process {process.pid}")
+        if not running or time.monotonic() >= deadline:
+            return running
         time.sleep(0.1)
 
 
@@ -422,18 +422,18 @@ def state_of(config: CampaignConfig, results: Path) -> State:
             return State("not_started", 0, runs, left_s)
         document = read_campaign_file(folder.campaign_file)
         # Values of variables that this shell lacks are unknown; a start that needs them reports it.
-        changed = [
+        changed_keys = [
             key
-            for key, was, now in start.changed_keys(config, document)
-            if "${" not in str(now) or "${" in str(was)
+            for key, old_value, new_value in start.changed_keys(config, document)
+            if "${" not in str(new_value) or "${" in str(old_value)
         ]
-        found = start.standing(config, folder, document.date)
-        ended = runs - sum(map(len, found.left.values()))
+        snapshot = start.standing(config, folder, document.date)
+        ended = runs - sum(map(len, snapshot.left.values()))
         if (worker := worker_of(folder)) is not None:
             return State("at_work", ended, runs, left_s, f"process {worker}")
-        if changed:
-            return State("changed", ended, runs, left_s, ", ".join(changed))
-        made = (
+        if changed_keys:
+            return State("changed", ended, runs, left_s, ", ".join(changed_keys))
+        outputs = (
             folder.reference_rates,
             folder.aggregate,
             folder.aggregate_csv,
@@ -441,19 +441,19 @@ def state_of(config: CampaignConfig, results: Path) -> State:
             folder.report,
             folder.manifest,
         )
-        missing = [str(path.relative_to(folder.root)) for path in made if not path.exists()]
-        since_ns = folder.aggregate.stat().st_mtime_ns if folder.aggregate.exists() else 0
+        missing = [str(path.relative_to(folder.root)) for path in outputs if not path.exists()]
+        analysed_ns = folder.aggregate.stat().st_mtime_ns if folder.aggregate.exists() else 0
         receipts = [run.receipt for run in folder.runs() if run.receipt.exists()]
-        if since_ns and any(receipt.stat().st_mtime_ns > since_ns for receipt in receipts):
+        if analysed_ns and any(receipt.stat().st_mtime_ns > analysed_ns for receipt in receipts):
             missing.append("an analysis of its newest runs")
     # Also if a folder may not be entered, or a restarting run is removing its own.
     except (ArtifactError, OSError) as error:
         return State("unreadable", 0, runs, why=str(error))
-    why = [f"{connector_id} failed" for connector_id in sorted(found.failed)]
-    code = "stopped" if found.left else "measured" if missing else "finished"
+    reasons = [f"{connector_id} failed" for connector_id in sorted(snapshot.failed)]
+    code = "stopped" if snapshot.left else "measured" if missing else "finished"
     if code == "measured":
-        why.insert(0, f"without {', '.join(missing)}")
-    return State(code, ended, runs, left_s, "; ".join(why))
+        reasons.insert(0, f"without {', '.join(missing)}")
+    return State(code, ended, runs, left_s, "; ".join(reasons))
 
 
 def table_of(sweep: Sweep, results: Path, across: str | None, reference: Reference) -> list[list[str]]:
@@ -470,47 +470,54 @@ def table_of(sweep: Sweep, results: Path, across: str | None, reference: Referen
         raise ConfigError(f"--across {axis}: {sweep.path} has the axes {', '.join(sweep.axes)}.")
     columns = sweep.axes[axis]
     # Rows of one combination of the other axes stay together, whichever column they first appeared in.
-    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
+    rows_by_campaign: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for cell in sweep.cells:
-        rows = found.setdefault(_format_entries(cell.entries, axis), {})
+        rows = rows_by_campaign.setdefault(_format_entries(cell.entries, axis), {})
         for row, text in _numbers(cell, results, reference):
             rows.setdefault(row, dict.fromkeys(columns, "-"))[cell.entries[axis]] = clean(text)
     head = ["campaigns", "connector", "what", *(f"{axis} {name}" for name in columns)]
-    return [head, *([k, *row, *t.values()] for k, rows in found.items() for row, t in rows.items())]
+    return [
+        head,
+        *(
+            [campaign, *row, *t.values()]
+            for campaign, rows in rows_by_campaign.items()
+            for row, t in rows.items()
+        ),
+    ]
 
 
 def _numbers(cell: SweepCell, results: Path, reference: Reference) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield a campaign's rows: (connector, quantity) and the number, or why there is none."""
-    state, side, why = state_of(cell.config, results), None, ""
+    state, side, reason = state_of(cell.config, results), None, ""
     try:
         if state.code not in ("changed", "unreadable") and (results / cell.name / "aggregate.json").exists():
-            found = read_side(cell.name, results / cell.name)
-            if (other := found.aggregate.campaign) == cell.name:
-                side = found
+            candidate = read_side(cell.name, results / cell.name)
+            if (campaign := candidate.aggregate.campaign) == cell.name:
+                side = candidate
             else:
-                why = f"results of campaign {other}"
+                reason = f"results of campaign {campaign}"
     except (ArtifactError, OSError) as error:
-        why = f"unreadable: {error}"
+        reason = f"unreadable: {error}"
     yield ("", "campaign"), state.text
-    at = None if side is None else reference_rate(side.aggregate, reference)
+    rate_per_s = None if side is None else reference_rate(side.aggregate, reference)
     if side is not None:
         yield ("", "measured on"), _source(side.aggregate)
         yield ("", "intervals"), f"{side.aggregate.provenance.confidence * 100:g} %"
         flags = [f"{flag}: {label('rate_flag', flag)}" for flag in reference_flags(side.aggregate)]
-        yield ("", reference), "; ".join(["-" if at is None else rate(at), *flags])
+        yield ("", reference), "; ".join(["-" if rate_per_s is None else rate(rate_per_s), *flags])
     labels = Counter(c.label for c in cell.config.connectors)
     for connector, metric in itertools.product(cell.config.connectors, LATENCIES):
         if connector.id in ("plain", PLAIN_AGAIN) or (metric == "ttft_p90" and connector.ttft_is_no_tax):
             continue
         # Two connectors with one label would share a row.
-        who = connector.label if labels[connector.label] == 1 else connector.id
-        row = clean(who), f"{METRICS[metric]} tax"
-        if side is None or at is None:
-            yield row, why or (state.text if side is None else f"no {reference}")
+        connector_name = connector.label if labels[connector.label] == 1 else connector.id
+        row = clean(connector_name), f"{METRICS[metric]} tax"
+        if side is None or rate_per_s is None:
+            yield row, reason or (state.text if side is None else f"no {reference}")
             continue
-        tax = number_of(side, connector.id, metric, reference, at)
+        tax = number_of(side, connector.id, metric, reference, rate_per_s)
         marks = [launches_text(tax.n_blocks), *["saturated"] * tax.overloaded]
-        marks += flags_at(side.aggregate, connector.id, metric, at)
+        marks += flags_at(side.aggregate, connector.id, metric, rate_per_s)
         value = tax.interval
         yield row, ", ".join([with_interval(value), *marks]) if value else tax.reason or ""
 

@@ -100,8 +100,8 @@ def rate_for(request: CheckRequest, costs: StepCosts, cores: int) -> float:
         + answer * costs.per_decode_seq_us
         + answer * (prompt + answer / 2) * costs.per_context_token_us
     )
-    holds = 1e6 / request_us if request_us > 0 else float("inf")
-    return float(f"{LOAD_SHARE * min(holds, TOKENS_PER_CORE_S * cores / answer):.2g}")
+    max_rate_per_s = 1e6 / request_us if request_us > 0 else float("inf")
+    return float(f"{LOAD_SHARE * min(max_rate_per_s, TOKENS_PER_CORE_S * cores / answer):.2g}")
 
 
 def virtual_load(config: CampaignConfig, load: Load) -> Load:
@@ -196,42 +196,42 @@ def launch_once(folder: CampaignFolder, connector_id: str) -> tuple[Launched, st
     run = folder.run(read_campaign_file(folder.campaign_file).date, connector_id, "a")
     receipt = read_receipt(run)
     log = _log(run)
-    off = said_in(log.splitlines())
+    off_evidence = said_in(log.splitlines())
     failure = deaths[0].cause if deaths else receipt.reason if receipt.status != "measured" else None
     cells = [read_cell(cell) for cell in run.finished_cells()]
     if not cells:
         return Launched(failure or "no cell was measured"), log
     (cell,) = cells
     statuses = cell.summary.statuses if cell.summary else {}
-    found = Launched(
+    launched = Launched(
         failure=failure,
         answered=statuses.get("ok", 0),
         sent=sum(statuses.values()),
         settings={} if cell.engine.settings is UNSET else cell.engine.settings or {},
         created=tuple(dict.fromkeys(_CREATED.findall(log))),
-        off=None if off is None else off[1],
+        off=None if off_evidence is None else off_evidence[1],
         spinning=tuple(cell.cpu.spinning or ()),
         stand_ins=tuple(cell.health.stand_ins or ()),
         versions=cell.engine.versions,
     )
-    return found, log
+    return launched, log
 
 
 def _log(run: RunFolder) -> str:
-    found = []
+    texts = []
     for path in (run.stdout, run.stderr):
         with suppress(FileNotFoundError):
-            found.append(path.read_text(encoding="utf-8", errors="replace"))
-    return "\n".join(found)
+            texts.append(path.read_text(encoding="utf-8", errors="replace"))
+    return "\n".join(texts)
 
 
 def switched(plain: Settings, own: Settings, log: str) -> tuple[Switched, ...]:
     """Return every setting that differs from plain's, with the lines of the connector's log about it."""
     lines = [_PREFIX.sub("", line).strip() for line in log.splitlines() if _PREFIX.match(line)]
     # A dump of the whole configuration names every setting and explains none.
-    short = [line for line in dict.fromkeys(lines) if len(line) <= MOST_CHARS]
+    short_lines = [line for line in dict.fromkeys(lines) if len(line) <= MOST_CHARS]
     return tuple(
-        Switched(name, change["plain"], change["own"], tuple(_lines_about(name, short)))
+        Switched(name, change["plain"], change["own"], tuple(_lines_about(name, short_lines)))
         for name, change in differences(plain, own).items()
     )
 
@@ -257,7 +257,9 @@ def measure_real_time(
         receipt = read_receipt(folder.run(date, connector.id, "a"))
         if connector.id == own_id and (deaths or receipt.status != "measured"):
             return RealTime((), (), deaths[0].cause if deaths else receipt.reason)
-    found = analyse(folder.root)
-    taxes = {(t.config, t.metric): t for t in found.main_taxes if t.metric in LATENCY_METRICS}
-    lost = (f"{c.config}: {'; '.join(map(problem_text, c.reasons))}" for c in found.cells if not c.usable)
-    return RealTime(tuple(taxes.values()), tuple(lost), None)
+    aggregate = analyse(folder.root)
+    taxes = {(t.config, t.metric): t for t in aggregate.main_taxes if t.metric in LATENCY_METRICS}
+    left_out = (
+        f"{c.config}: {'; '.join(map(problem_text, c.reasons))}" for c in aggregate.cells if not c.usable
+    )
+    return RealTime(tuple(taxes.values()), tuple(left_out), None)

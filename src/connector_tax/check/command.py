@@ -93,8 +93,8 @@ def run_check(request: CheckRequest, root: Path, ending: Ending, show: Show) -> 
     """
     begun_s = time.monotonic()
     if request.baseline is not None:
-        now = {"connector.kv_transfer_config": request.kv_transfer_config, "engine_args": request.args}
-        refuse_another(request.baseline, {**now, "model": request.model_name, "gpu": request.gpu})
+        settings = {"connector.kv_transfer_config": request.kv_transfer_config, "engine_args": request.args}
+        refuse_another(request.baseline, {**settings, "model": request.model_name, "gpu": request.gpu})
     name, cell_s = (REAL_TIME, REAL_TIME_S) if request.real_time else (LAUNCH, LAUNCH_S)
     config = write_campaign(request, root, name, duration_s=cell_s)
     connector = Connector(
@@ -226,8 +226,10 @@ def artifact_folder(root: Path | None) -> Iterator[Path]:
         raise ConfigError(
             f"--to {root}: holds something already; a check is measured anew. Give a new folder."
         )
-    place = tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
-    with place as name:
+    context = (
+        tempfile.TemporaryDirectory(prefix="connector-tax-check-") if root is None else nullcontext(root)
+    )
+    with context as name:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -263,7 +265,7 @@ def junit_of(check: Check) -> str:
         "tax": code not in ("not_loaded", "not_served"),
     }
     suite = ET.Element("testsuite", name="connector-tax check", time=f"{check.elapsed_s:.1f}")
-    for name in (name for name, asked in reached.items() if asked):
+    for name in (name for name, is_reached in reached.items() if is_reached):
         case = ET.SubElement(suite, "testcase", classname=check.connector.label, name=name)
     faults = {"failures": code in ("not_loaded", "not_served", "above"), "errors": code == "not_judged"}
     for kind, is_so in faults.items():

@@ -163,38 +163,38 @@ def interpreters(releases: Sequence[str], engines: int, say: Say) -> dict[str, s
             f"--releases: {cache} has {free / 1e9:.0f} GB free, and {', '.join(new)} take {needed / 1e9:.0f}"
             " GB. Make room, or set CONNECTOR_TAX_CACHE."
         )
-    memory, wanted = psutil.virtual_memory().available, engines * ENGINE_BYTES
-    if memory < wanted:
+    memory_bytes, wanted_bytes = psutil.virtual_memory().available, engines * ENGINE_BYTES
+    if memory_bytes < wanted_bytes:
         raise ConfigError(
-            f"--releases: {engines} engines at once take {wanted / 1e9:.0f} GB of memory, and"
-            f" {memory / 1e9:.0f} GB are free. Give fewer releases."
+            f"--releases: {engines} engines at once take {wanted_bytes / 1e9:.0f} GB of memory, and"
+            f" {memory_bytes / 1e9:.0f} GB are free. Give fewer releases."
         )
-    found = {}
+    paths = {}
     for release in releases:
         say(f"vLLM {release}: its environment{' is built' if release in new else ''}")
-        made = subprocess.run([str(MAKE_ENVIRONMENT), release], capture_output=True, text=True)
-        if made.returncode != 0:
+        build = subprocess.run([str(MAKE_ENVIRONMENT), release], capture_output=True, text=True)
+        if build.returncode != 0:
             raise ConfigError(
-                f"--releases: vLLM {release} cannot be installed:\n{made.stderr.strip()[-2000:]}"
+                f"--releases: vLLM {release} cannot be installed:\n{build.stderr.strip()[-2000:]}"
             )
-        found[release] = made.stdout.strip().splitlines()[-1]
-        if (has := installed(found[release])["vllm"]) != release:
+        paths[release] = build.stdout.strip().splitlines()[-1]
+        if (other := installed(paths[release])["vllm"]) != release:
             raise ConfigError(
-                f"--releases: {found[release]} has vLLM {has}, not {release}. Remove its environment; it is"
+                f"--releases: {paths[release]} has vLLM {other}, not {release}. Remove its environment; it is"
                 " built anew."
             )
-    return found
+    return paths
 
 
 def installed(python: str) -> dict[str, str]:
     """Return the versions of ``PACKAGES`` in that interpreter."""
-    ask = (
+    script = (
         "import importlib.metadata as m, json, sys\nd = {x.metadata['Name'].lower().replace('_', '-'):"
         " x.version for x in m.distributions()}\nprint(json.dumps({p: d.get(p) or d.get(p + '-cpu') for p in"
         " sys.argv[1:] if d.get(p) or d.get(p + '-cpu')}))"
     )
-    said = subprocess.run([python, "-c", ask, *PACKAGES], capture_output=True, text=True, check=True)
-    return msgspec.json.decode(said.stdout, type=dict[str, str])
+    result = subprocess.run([python, "-c", script, *PACKAGES], capture_output=True, text=True, check=True)
+    return msgspec.json.decode(result.stdout, type=dict[str, str])
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -219,20 +219,20 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         "load": asdict(asked.load),
         "starts": asked.starts,
     }
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     for scheduling, (connector, (_, spec)) in product(SCHEDULING, asked.connectors.items()):
-        wanted = {**common, "connector": spec.kv_transfer_config}
+        request = {**common, "connector": spec.kv_transfer_config}
         path = raw / f"{connector}_{scheduling}.json"
         if not path.is_file():
             say(f"{connector}, {scheduling} scheduling")
-            write_json(path, msgspec.to_builtins(Raw(wanted, _measure(asked, connector, scheduling, say))))
-        kept = msgspec.json.decode(path.read_bytes(), type=Raw)
-        if differ := [name for name in wanted if kept.asked.get(name) != wanted[name]]:
+            write_json(path, msgspec.to_builtins(Raw(request, _measure(asked, connector, scheduling, say))))
+        stored = msgspec.json.decode(path.read_bytes(), type=Raw)
+        if keys := [name for name in request if stored.asked.get(name) != request[name]]:
             raise ConfigError(
-                f"--to {root}: {path.name} was measured with other {', '.join(differ)}. Give a new folder, or"
+                f"--to {root}: {path.name} was measured with other {', '.join(keys)}. Give a new folder, or"
                 " what that one was asked for."
             )
-        found.append(kept.measurement)
+        measurements.append(stored.measurement)
     memory_gb = round(psutil.virtual_memory().total / 1e9)
     record = Record(
         created_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -241,8 +241,8 @@ def measure_record(asked: Asked, root: Path, say: Say) -> Record:
         model=asked.plain.model.name,
         host={"cores": psutil.cpu_count(), "memory_gb": memory_gb},
         installed=installs,
-        measurements=tuple(found),
-        changes=tuple(changes_of(found)),
+        measurements=tuple(measurements),
+        changes=tuple(changes_of(measurements)),
     )
     write_record(record, root)
     return record
@@ -256,8 +256,8 @@ def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measure
     begun_s = time.monotonic()
     missing: dict[str, str] = {}
     label, with_connector = asked.connectors[connector]
-    found: dict[tuple[str, str], Measured] = {}
-    while not found and len(missing) < len(asked.pythons):
+    measured_by_key: dict[tuple[str, str], Measured] = {}
+    while not measured_by_key and len(missing) < len(asked.pythons):
         specs = {
             (name, release): replace(spec, label=f"{spec.label}, vLLM {release}", python=python)
             for release, python in asked.pythons.items()
@@ -268,7 +268,7 @@ def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measure
             measured = measure_many(
                 list(specs.values()), asked.load, scheduling=scheduling, starts=asked.starts, say=say
             )
-            found = dict(zip(specs, measured, strict=True))
+            measured_by_key = dict(zip(specs, measured, strict=True))
         except EngineFailed as failure:
             for failed, reason in failure.reasons:
                 say(f"left out: {failed.label}: {reason}")
@@ -277,7 +277,7 @@ def _measure(asked: Asked, connector: str, scheduling: str, say: Say) -> Measure
         (
             Row(release, missing=missing[release])
             if release in missing
-            else _row(release, found[PLAIN, release], found[connector, release])
+            else _row(release, measured_by_key[PLAIN, release], measured_by_key[connector, release])
         )
         for release in asked.pythons
     )
@@ -305,14 +305,14 @@ def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
     plain: dict[tuple[str, str, str], list[tuple[Row, Row]]] = {}
     for m, a, b in sorted(pairs, key=lambda pair: SCHEDULING.index(pair[0].scheduling)):
         plain.setdefault((m.scheduling, a.release, b.release), []).append((a, b))
-    found: list[tuple[str, str, Row, Row, Floats]] = [
-        (PLAIN, way, *same[0], np.concatenate([_grown(_plain_us, a, b) for a, b in same]))
-        for (way, *_), same in plain.items()
+    series: list[tuple[str, str, Row, Row, Floats]] = [
+        (PLAIN, scheduling, *row_pairs[0], np.concatenate([_grown(_plain_us, a, b) for a, b in row_pairs]))
+        for (scheduling, *_), row_pairs in plain.items()
     ]
-    found += [(m.connector, m.scheduling, a, b, _grown(_over_plain_us, a, b)) for m, a, b in pairs]
-    for name, way, a, b, values in found:
-        significant = _excludes_zero(values, len(found))
-        change = Change(name, way, a.release, b.release, _interval(values), significant)
+    series += [(m.connector, m.scheduling, a, b, _grown(_over_plain_us, a, b)) for m, a, b in pairs]
+    for name, scheduling, a, b, values in series:
+        significant = _excludes_zero(values, len(series))
+        change = Change(name, scheduling, a.release, b.release, _interval(values), significant)
         if name != PLAIN:
             outside = _interval(values - _grown(_hooks_us, a, b))
             change = msgspec.structs.replace(
@@ -321,29 +321,31 @@ def changes_of(measurements: Sequence[Measurement]) -> Iterator[Change]:
         yield change
 
 
-def _grown(of: Callable[[VirtualTime], float | None], earlier: Row, later: Row) -> Floats:
+def _grown(number_of: Callable[[VirtualTime], float | None], earlier: Row, later: Row) -> Floats:
     """Return the later release's number minus the earlier one's, per start; microseconds per step."""
-    then, now = (np.array([of(one) for one in row.starts], dtype=float) for row in (earlier, later))
-    grown: Floats = now - then
+    earlier_us, later_us = (
+        np.array([number_of(start) for start in row.starts], dtype=float) for row in (earlier, later)
+    )
+    grown: Floats = later_us - earlier_us
     return grown
 
 
-def _over_plain_us(one: VirtualTime) -> float | None:
+def _over_plain_us(start: VirtualTime) -> float | None:
     """Return the CPU time of the engine's thread with the connector minus plain's."""
-    return one.step_us.charged.point
+    return start.step_us.charged.point
 
 
-def _plain_us(one: VirtualTime) -> float | None:
-    return one.engine_us_per_step[PLAIN].point
+def _plain_us(start: VirtualTime) -> float | None:
+    return start.engine_us_per_step[PLAIN].point
 
 
-def _hooks_us(one: VirtualTime) -> float:
-    return sum(h.cpu_us_per_step.point or 0.0 for h in one.hooks)
+def _hooks_us(start: VirtualTime) -> float:
+    return sum(h.cpu_us_per_step.point or 0.0 for h in start.hooks)
 
 
 def _excludes_zero(values: Floats, looks: int) -> bool:
-    found = _interval(values, 1 - (1 - CONFIDENCE) / looks)
-    return found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
+    interval = _interval(values, 1 - (1 - CONFIDENCE) / looks)
+    return interval.low is not None and interval.high is not None and (interval.low > 0 or interval.high < 0)
 
 
 def _interval(values: Floats, confidence: float = CONFIDENCE) -> Interval:
@@ -353,16 +355,16 @@ def _interval(values: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 
 def _hook_changes(earlier: Row, later: Row) -> tuple[HookChange, ...]:
-    names = sorted({_name(h) for row in (earlier, later) for one in row.starts for h in one.hooks})
-    found = []
+    names = sorted({_name(h) for row in (earlier, later) for start in row.starts for h in start.hooks})
+    changes = []
     for name in names:
 
-        def us(one: VirtualTime, name: str = name) -> float:
-            return next((h.cpu_us_per_step.point or 0.0 for h in one.hooks if _name(h) == name), 0.0)
+        def us(start: VirtualTime, name: str = name) -> float:
+            return next((h.cpu_us_per_step.point or 0.0 for h in start.hooks if _name(h) == name), 0.0)
 
         if _excludes_zero(values := _grown(us, earlier, later), len(names)):
-            found.append(HookChange(name, _interval(values)))
-    return tuple(sorted(found, key=lambda h: -abs(h.us_per_step.point or 0.0)))
+            changes.append(HookChange(name, _interval(values)))
+    return tuple(sorted(changes, key=lambda h: -abs(h.us_per_step.point or 0.0)))
 
 
 def _name(hook: Any) -> str:
@@ -394,8 +396,8 @@ def _csv(record: Record) -> str:
     writer.writerow(COLUMNS)
     for measurement in record.measurements:
         for row in measurement.rows:
-            about = [measurement.connector, measurement.scheduling, row.release, row.missing or ""]
-            writer.writerow([*about, *_cells(row), f"virtual time: {record.gpu}"])
+            leading_cells = [measurement.connector, measurement.scheduling, row.release, row.missing or ""]
+            writer.writerow([*leading_cells, *_cells(row), f"virtual time: {record.gpu}"])
     return out.getvalue()
 
 

@@ -47,8 +47,8 @@ def engine_python_of(args: argparse.Namespace) -> str:
     Raises:
         ConfigError: neither the argument nor the variable gives one, or it cannot be run.
     """
-    if given := args.engine_python or os.environ.get(VARIABLE):
-        python = shutil.which(given) or given
+    if command := args.engine_python or os.environ.get(VARIABLE):
+        python = shutil.which(command) or command
         if fault := no_program(python):
             raise ConfigError(f"--engine-python {python}: {fault}")
         return python
@@ -136,43 +136,43 @@ def entry_of_json(text: str) -> tuple[ConnectorEntry, tuple[str, ...]]:
     config = _json("--kv-transfer-config", text, KvTransferConfig)
     names = _names(config)
     known = [
-        one
-        for one in read_connectors(CONNECTORS, str(CONNECTORS)).values()
-        if one.kv_transfer_config is not None and _names(one.kv_transfer_config) <= names
+        entry
+        for entry in read_connectors(CONNECTORS, str(CONNECTORS)).values()
+        if entry.kv_transfer_config is not None and _names(entry.kv_transfer_config) <= names
     ]
-    ports = {port.env: port for one in known for port in one.side_ports}
+    ports = {port.env: port for entry in known for port in entry.side_ports}
     return _for_the_host(
         ConnectorEntry(
             label=config["kv_connector"],
             kv_transfer_config=config,
             side_ports=tuple(p for p in ports.values() if p.listens),
-            modules=tuple({m.module: m for one in known for m in one.modules}.values()),
+            modules=tuple({m.module: m for entry in known for m in entry.modules}.values()),
         )
     )
 
 
 def _names(config: Foreign) -> set[str]:
     """Return the classes of a connector and of those stacked in it."""
-    return {one["kv_connector"] for one in connectors_in(config)}
+    return {connector["kv_connector"] for connector in connectors_in(config)}
 
 
 def connectors_in(config: Foreign) -> list[Foreign]:
     """Return the connector and, for a stack, each child, recursively."""
     children = (config.get("kv_connector_extra_config") or {}).get("connectors", ())
-    return [config, *(one for child in children for one in connectors_in(child))]
+    return [config, *(connector for child in children for connector in connectors_in(child))]
 
 
 def _for_the_host(entry: ConnectorEntry) -> tuple[ConnectorEntry, tuple[str, ...]]:
     """Replace GPU memory and GPU by the host's; the virtual GPU has nothing else."""
     config = copy.deepcopy(entry.kv_transfer_config) or {}
     notes: list[str] = []
-    for one in connectors_in(config):
-        device = one.get("kv_buffer_device")
+    for member in connectors_in(config):
+        device = member.get("kv_buffer_device")
         if device not in (None, "cpu"):
             notes.append(
-                f"{one['kv_connector']}: kv_buffer_device {device} was made cpu: there is no GPU's memory"
+                f"{member['kv_connector']}: kv_buffer_device {device} was made cpu: there is no GPU's memory"
             )
-            one["kv_buffer_device"] = "cpu"
+            member["kv_buffer_device"] = "cpu"
     cores = len(os.sched_getaffinity(0))
     if entry.min_cores > cores:
         notes.append(
@@ -190,11 +190,11 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
     Raises:
         ConfigError: there is no such model, or the folder could not be made.
     """
-    given = Path(name).expanduser()
-    if (given / "config.json").is_file():
-        _model_config(given / "config.json")
-        return given.resolve().name, given.resolve()
-    shape = given if given.suffix == ".json" and given.is_file() else MODELS / f"{name}.json"
+    path = Path(name).expanduser()
+    if (path / "config.json").is_file():
+        _model_config(path / "config.json")
+        return path.resolve().name, path.resolve()
+    shape = path if path.suffix == ".json" and path.is_file() else MODELS / f"{name}.json"
     if not shape.is_file():
         known = ", ".join(sorted(p.stem for p in MODELS.glob("*.json")))
         raise ConfigError(
@@ -213,11 +213,11 @@ def model_folder(name: str, engine_python: str) -> tuple[str, Path]:
             str(shape),
             str(folder),
         ]
-        made = subprocess.run(command, capture_output=True, text=True)
-        if made.returncode != 0:
-            said = (made.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            last_line = (result.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ConfigError(
-                f"--model-config {name}: {engine_python} could not make the model's folder: {said}"
+                f"--model-config {name}: {engine_python} could not make the model's folder: {last_line}"
             )
     return label, folder
 
@@ -240,8 +240,12 @@ def _model_config(path: Path) -> Foreign:
 
 def longest_model_len(model: Path) -> int:
     """Return ``max_model_len`` for the launches: the model's own, at most ``MOST_MODEL_LEN``."""
-    own = _model_config(model / "config.json").get("max_position_embeddings")
-    return min(int(own), MOST_MODEL_LEN) if isinstance(own, int) and own > 0 else MOST_MODEL_LEN
+    max_positions = _model_config(model / "config.json").get("max_position_embeddings")
+    return (
+        min(int(max_positions), MOST_MODEL_LEN)
+        if isinstance(max_positions, int) and max_positions > 0
+        else MOST_MODEL_LEN
+    )
 
 
 def engine_args(text: str | None) -> Foreign:
@@ -286,7 +290,7 @@ def faults(
         EngineError: it does not answer.
     """
     paths = [str(PLUGINS), *filter(None, [environment.get("PYTHONPATH")])]
-    asked = [
+    queries = [
         {
             "connectors": connectors_in(c.kv_transfer_config) if c.kv_transfer_config else [],
             "packages": [m.module for m in c.modules],
@@ -294,8 +298,8 @@ def faults(
         for c in connectors
     ]
     try:
-        ended = subprocess.run(
-            [python, "-m", "connector_loads", json.dumps(asked)],
+        result = subprocess.run(
+            [python, "-m", "connector_loads", json.dumps(queries)],
             env={**environment, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
@@ -307,15 +311,15 @@ def faults(
             f"--engine-python {python}: did not import vLLM and the connector within {TIMEOUT_S:g} s. Try it"
             " by hand."
         ) from error
-    answers = [line for line in ended.stdout.splitlines() if line.startswith(ANSWER)]
+    answers = [line for line in result.stdout.splitlines() if line.startswith(ANSWER)]
     if not answers:
-        said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        return [Fault("broken", "vllm", said=printable(said, 300))] * len(connectors)
-    found = json.loads(answers[-1].removeprefix(ANSWER))
-    pairs = zip(found["faults"], connectors, strict=True)
-    return [one and _with_install(one, c, found["cuda"]) for one, c in pairs]
+        last_line = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
+        return [Fault("broken", "vllm", said=printable(last_line, 300))] * len(connectors)
+    answer = json.loads(answers[-1].removeprefix(ANSWER))
+    pairs = zip(answer["faults"], connectors, strict=True)
+    return [fault and _with_install(fault, c, answer["cuda"]) for fault, c in pairs]
 
 
-def _with_install(found: dict[str, str], connector: ConnectorSpec, cuda: str | None) -> Fault:
+def _with_install(fault: dict[str, str], connector: ConnectorSpec, cuda: str | None) -> Fault:
     installs = {m.module: m.install_for(cuda) for m in connector.modules}
-    return Fault(**found, install=installs.get(found["subject"], f"pip install {found['subject']}"))
+    return Fault(**fault, install=installs.get(fault["subject"], f"pip install {fault['subject']}"))

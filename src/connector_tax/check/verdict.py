@@ -44,14 +44,14 @@ def read_baseline(path: Path) -> Check:
     return baseline
 
 
-def refuse_another(baseline: Check, now: Mapping[str, Any]) -> None:
+def refuse_another(baseline: Check, current: Mapping[str, Any]) -> None:
     """Refuse a baseline of another connector, release or load.
 
     Raises:
         ConfigError: it differs; names the first key.
     """
     launched = baseline.found.launched
-    then = {
+    stored = {
         "connector.kv_transfer_config": baseline.connector.kv_transfer_config,
         "model": baseline.model,
         "gpu": baseline.gpu,
@@ -60,10 +60,10 @@ def refuse_another(baseline: Check, now: Mapping[str, Any]) -> None:
         "scheduling": [v.scheduling for v in baseline.found.virtual_time],
         **_load(baseline.found.virtual_time[0]),
     }
-    for key, value in now.items():
-        if then[key] != value:
+    for key, value in current.items():
+        if stored[key] != value:
             raise ConfigError(
-                f"--baseline: {key} is {shown(then[key])} there and {shown(value)} here. Give a check that"
+                f"--baseline: {key} is {shown(stored[key])} there and {shown(value)} here. Give a check that"
                 " was asked for the same."
             )
 
@@ -74,12 +74,12 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
     Raises:
         ConfigError: as ``refuse_another``.
     """
-    then = next((v for v in baseline.found.virtual_time if v.scheduling == now.scheduling), None)
-    refuse_another(baseline, _load(now) if then else {"scheduling": [now.scheduling]})
-    assert then is not None, "refused"
+    earlier = next((v for v in baseline.found.virtual_time if v.scheduling == now.scheduling), None)
+    refuse_another(baseline, _load(now) if earlier else {"scheduling": [now.scheduling]})
+    assert earlier is not None, "refused"
     # Plain is the control: its CPU time per step shows each host's speed.
-    own, today = (v.engine_us_per_step["plain"].point for v in (then, now))
-    speed = own / today if own and today else 1.0
+    earlier_us, today_us = (v.engine_us_per_step["plain"].point for v in (earlier, now))
+    speed = earlier_us / today_us if earlier_us and today_us else 1.0
 
     def growth(metric: str, us: Interval, ratio: Interval | None) -> Growth:
         seen: Seen = "not_known"
@@ -88,13 +88,13 @@ def growth_of(baseline: Check, now: VirtualTime) -> Iterator[Growth]:
         could_see = None if us.low is None or us.point is None else FOUR_IN_FIVE * (us.point - us.low)
         return Growth(now.scheduling, metric, seen, us, ratio, speed, could_see)
 
-    us = _change(then.step_us, now.step_us, speed)
+    us = _change(earlier.step_us, now.step_us, speed)
     yield growth(STEP, us, per_plain_step(us, now))
-    before = {t.metric: t for t in then.taxes}
+    earlier_taxes = {t.metric: t for t in earlier.taxes}
     for tax in now.taxes:
-        if (old := before.get(tax.metric)) is not None:
-            us = _change(old.difference_us, tax.difference_us, speed)
-            yield growth(tax.metric, us, _change(old.ratio, tax.ratio, speed))
+        if (earlier_tax := earlier_taxes.get(tax.metric)) is not None:
+            us = _change(earlier_tax.difference_us, tax.difference_us, speed)
+            yield growth(tax.metric, us, _change(earlier_tax.ratio, tax.ratio, speed))
 
 
 def per_plain_step(us: Interval, now: VirtualTime) -> Interval:
@@ -105,8 +105,8 @@ def per_plain_step(us: Interval, now: VirtualTime) -> Interval:
 
 
 def _load(v: VirtualTime) -> dict[str, float]:
-    found = {name: getattr(v, name) for name in ("rate_per_s", "input_tokens", "output_tokens")}
-    return {**found, "requests of a start": v.requests // v.starts}
+    load = {name: getattr(v, name) for name in ("rate_per_s", "input_tokens", "output_tokens")}
+    return {**load, "requests of a start": v.requests // v.starts}
 
 
 def _change(then: Bounds, now: Bounds, speed: float) -> Interval:
@@ -162,14 +162,14 @@ def judge(request: CheckRequest, found: Found, cut_short: str | None) -> Verdict
     problem = found.problem or next((v.died for v in found.virtual_time if v.died), None)
     if cut_short is not None or problem is not None:
         return verdict("not_judged", cut_short or "problem", problem or "")
-    lost = "; ".join(found.real_time.lost) if found.real_time is not None else ""
-    if not taxes or lost:
-        return verdict("not_judged", "not_measured", lost)
+    lost_cells = "; ".join(found.real_time.lost) if found.real_time is not None else ""
+    if not taxes or lost_cells:
+        return verdict("not_judged", "not_measured", lost_cells)
     if limit is None:
         return verdict("measured", worst=taxes[0])
-    wide = [t for t in taxes if t.low is None or t.high is None or (t.high - t.low) / 2 > limit]
-    if wide:
-        return verdict("not_judged", "wide", wide[0].metric, wide[0])
+    too_wide = [t for t in taxes if t.low is None or t.high is None or (t.high - t.low) / 2 > limit]
+    if too_wide:
+        return verdict("not_judged", "wide", too_wide[0].metric, too_wide[0])
     hooks = [f"{h.side}/{h.hook}" for v in found.virtual_time for h in v.hooks if not h.in_virtual_time]
     if hooks:
         return verdict("not_judged", "not_in_virtual_time", hooks[0], taxes[0])
@@ -193,13 +193,13 @@ def _decided(request: CheckRequest, found: Found) -> Iterator[Decided]:
             yield Decided(result.scheduling, STEP, ratio.point, ratio.low, ratio.high)
     rows = found.real_time.taxes if found.real_time is not None else ()
     # Two launches of one program differ too; plain and plain again are the only pair that shows by how much.
-    apart = {
+    plain_spread = {
         row.metric: ONE_PAIR * abs(row.point) for row in rows if row.config == AGAIN and row.point is not None
     }
     for row in rows:
         if row.config == request.connector_id and row.metric in request.metrics and row.point is not None:
             low = high = None
-            if row.metric in apart and row.low is not None and row.high is not None:
-                low = min(row.low, row.point - apart[row.metric])
-                high = max(row.high, row.point + apart[row.metric])
+            if row.metric in plain_spread and row.low is not None and row.high is not None:
+                low = min(row.low, row.point - plain_spread[row.metric])
+                high = max(row.high, row.point + plain_spread[row.metric])
             yield Decided("real_time", row.metric, row.point, low, high)

@@ -106,36 +106,36 @@ def judge_cell(cell: LoadCell, rate_per_s: float, limits: tuple[CellLimit, ...])
     short, for_sure = falls_short(demand, by_chance * demand.due, scatter=scatter_of(cell.spec))
     overloaded = "overloaded" in cell.flags
     served = not (overloaded or short)
-    why = [] if served else [served_text(demand, rate_per_s)]
+    reasons = [] if served else [served_text(demand, rate_per_s)]
     # (holds, may be otherwise) for each condition: by chance, or because the client stalled.
     verdicts = [(served, not (served or overloaded or for_sure))]
     stalled_ms = (cell.health.loop_stall_max_us or 0.0) / 1e3 if "client_stalled" in cell.flags else 0.0
     stalls = False
     for limit in limits:
         low, point, high = _ends_ms(cell, limit)
-        kept, unsure = point <= limit.limit_ms, low - stalled_ms <= limit.limit_ms < high
+        holds_limit, unsure = point <= limit.limit_ms, low - stalled_ms <= limit.limit_ms < high
         stalls |= unsure and low > limit.limit_ms
-        verdicts.append((kept, unsure))
-        if not kept or unsure:
+        verdicts.append((holds_limit, unsure))
+        if not holds_limit or unsure:
             level = _level(cell, limit)
-            found = f"{level_text(level)} ms"
+            measured_text = f"{level_text(level)} ms"
             if level.point is None:
-                found = level.reason or "unavailable"
-                found += f": {level_text(failed, 100)} % of all" if failed.point else ""
-            why.append(f"{limit}: {found}")
-    holds = all(kept for kept, _ in verdicts)
+                measured_text = level.reason or "unavailable"
+                measured_text += f": {level_text(failed, 100)} % of all" if failed.point else ""
+            reasons.append(f"{limit}: {measured_text}")
+    holds = all(holds_limit for holds_limit, _ in verdicts)
     sure = (False, False) in verdicts or not any(unsure for _, unsure in verdicts)
     dropped = cell.requests.get("dropped")
     if not holds and dropped:
-        why.append(label("load", "capped_cell").format(dropped, cell.spec.inflight_cap))
-        return Judged(rate_per_s, holds, False, tuple(why), capped=True)
+        reasons.append(label("load", "capped_cell").format(dropped, cell.spec.inflight_cap))
+        return Judged(rate_per_s, holds, False, tuple(reasons), capped=True)
     # A late client's delay is part of the latencies that exceed their limits.
-    late = not holds and "client_limited" in cell.flags
-    if late:
-        why.append(label("load", "late_cell"))
+    is_late = not holds and "client_limited" in cell.flags
+    if is_late:
+        reasons.append(label("load", "late_cell"))
     elif stalls:
-        why.append(label("load", "away_cell").format(stalled_ms))
-    return Judged(rate_per_s, holds, sure and not late, tuple(why))
+        reasons.append(label("load", "away_cell").format(stalled_ms))
+    return Judged(rate_per_s, holds, sure and not is_late, tuple(reasons))
 
 
 def _level(cell: LoadCell, limit: CellLimit) -> Level:

@@ -96,19 +96,21 @@ def result_of(
     hit = False if spec.sessions is not None else hit
     remarks = remarks_of(spec, outcome, cut, demand=demand, hits=hits, hit=hit)
     # For a fixed number of requests ``not_all_sent`` replaces this flag.
-    own = [f for f in window.flags if planned is None or f != "min_completed_not_reached"]
+    window_flags = [f for f in window.flags if planned is None or f != "min_completed_not_reached"]
     if spec.num_requests is None:
-        done, over_s = done_in(requests, window), window.window_s
+        done, span_s = done_in(requests, window), window.window_s
     else:
         ends = [end for end in map(ended_ns, chosen) if end < NEVER_NS]
         ends += [window.t_stop_ns] * (not window.min_completed_reached)
-        done, over_s = ok, (max([window.window_start_ns, *ends]) - window.window_start_ns) / 1e9
-    per_s = over_s or math.inf
-    output, prompts = (sum(getattr(r, f"{of}_tokens") or 0 for r in done) for of in ("completion", "prompt"))
-    why = _why_no_interval(spec, window)
+        done, span_s = ok, (max([window.window_start_ns, *ends]) - window.window_start_ns) / 1e9
+    per_s = span_s or math.inf
+    output, prompts = (
+        sum(getattr(r, f"{kind}_tokens") or 0 for r in done) for kind in ("completion", "prompt")
+    )
+    no_interval_reason = _why_no_interval(spec, window)
     goodput = None
     if limits:
-        share = _share([is_good(r, limits) for r in chosen], why)
+        share = _share([is_good(r, limits) for r in chosen], no_interval_reason)
         goodput = Goodput(limits, sum(is_good(r, limits) for r in done) / per_s, share)
     return LoadCell(
         cell_id=spec.cell_id,
@@ -116,13 +118,13 @@ def result_of(
         requests={"window": len(chosen), **dict(sorted(Counter(r.status for r in chosen).items()))},
         n_scheduled=len(requests) if planned is None else planned,
         rate_per_s=spec.rate_per_s if spec.rate_per_s and spec.sessions is None else None,
-        throughput=Throughput(len(done) / per_s, output / per_s, (output + prompts) / per_s, over_s),
-        latencies=_latencies(spec, outcome, percentiles, why),
+        throughput=Throughput(len(done) / per_s, output / per_s, (output + prompts) / per_s, span_s),
+        latencies=_latencies(spec, outcome, percentiles, no_interval_reason),
         goodput=goodput,
         prompt_tokens_mean=_mean([r.prompt_tokens for r in ok]),
         output_tokens_mean=_mean([r.completion_tokens for r in ok]),
         prefix_cache=None if hits is None else dict(hits),
-        flags=(*own, *(code for code in remarks if code in FLAGS)),
+        flags=(*window_flags, *(code for code in remarks if code in FLAGS)),
         not_believed=not_believed(spec, outcome),
         health=outcome.health,
         window=window,
@@ -130,21 +132,23 @@ def result_of(
         cut=cut,
         first_failure=first_failure(requests),
         remarks=tuple(remarks.values()),
-        failed=_share([r.status != "ok" for r in chosen], why),
+        failed=_share([r.status != "ok" for r in chosen], no_interval_reason),
     )
 
 
 def _latencies(
-    spec: CellSpec, outcome: CellOutcome, percentiles: tuple[float, ...], why: str | None
+    spec: CellSpec, outcome: CellOutcome, percentiles: tuple[float, ...], no_interval_reason: str | None
 ) -> dict[str, dict[str, Level]]:
-    def none(reason: str) -> dict[str, Level]:
+    def without_numbers(reason: str) -> dict[str, Level]:
         return {percentile_name(q): Level(None, reason=reason) for q in percentiles}
 
     if outcome.window.overloaded:
-        return dict.fromkeys(LATENCIES, none(OVERLOADED))
+        return dict.fromkeys(LATENCIES, without_numbers(OVERLOADED))
     chosen = in_window(outcome.requests, outcome.window)
-    found = latencies_ms(chosen)
-    columns = {name: np.asarray(found[name], dtype=np.float64) for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
+    all_latencies = latencies_ms(chosen)
+    columns = {
+        name: np.asarray(all_latencies[name], dtype=np.float64) for name in ("ttft_ms", "tpot_ms", "e2e_ms")
+    }
     length = block_length([c for c in columns.values() if c.size == len(chosen)]) if chosen else 1
     rng = stream(spec.seed, "load", spec.cell_id)
     estimates = {
@@ -156,9 +160,12 @@ def _latencies(
     estimates["itl_ms"] = gap_percentiles(gaps, percentiles, DRAWS, rng, length=length, confidence=CONFIDENCE)
     return {
         # Failed requests have no latency; without streaming no request has one but E2E.
-        name: {percentile_name(q): _level(estimates[name][q], columns.get(name), q, why) for q in percentiles}
+        name: {
+            percentile_name(q): _level(estimates[name][q], columns.get(name), q, no_interval_reason)
+            for q in percentiles
+        }
         if spec.asked.stream or name == "e2e_ms"
-        else none(IN_ONE_PIECE)
+        else without_numbers(IN_ONE_PIECE)
         for name in LATENCIES
     }
 
@@ -172,7 +179,7 @@ def _why_no_interval(spec: CellSpec, window: CellWindow) -> str | None:
     return RISES if spec.arrival == "concurrency" and window.window_start_ns < full_ns else None
 
 
-def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None) -> Level:
+def _level(estimate: Estimate, values: Floats | None, q: float, no_interval_reason: str | None) -> Level:
     """Return the level, without an interval if ``why`` rules one out.
 
     Too few observations for an interval still give a number.
@@ -182,10 +189,10 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
     if point is None and values is not None and values.size:
         point = percentile(values, q)
         if point is None:
-            why = f"{percentile_name(q)} falls on requests that failed or did not finish"
-            return Level(None, n=n, reason=why)
-    if why is not None and point is not None:
-        return Level(point, n=n, reason=why)
+            no_interval_reason = f"{percentile_name(q)} falls on requests that failed or did not finish"
+            return Level(None, n=n, reason=no_interval_reason)
+    if no_interval_reason is not None and point is not None:
+        return Level(point, n=n, reason=no_interval_reason)
     # The correction for few blocks may widen the interval below what a latency can be.
     low = None if low is None else max(low, 0.0)
     return Level(point, low, high, n, reason_text(estimate.quantity(CONFIDENCE).reason) or None)
@@ -193,25 +200,25 @@ def _level(estimate: Estimate, values: Floats | None, q: float, why: str | None)
 
 def is_good(request: RequestRecord, limits: tuple[RequestLimit, ...]) -> bool:
     """Return whether the request completed and met every limit; a missing latency fails its limit."""
-    found = latencies_ms([request])
+    latencies = latencies_ms([request])
     return request.status == "ok" and all(
-        max(found[f"{limit.metric}_ms"], default=math.inf) <= limit.limit_ms for limit in limits
+        max(latencies[f"{limit.metric}_ms"], default=math.inf) <= limit.limit_ms for limit in limits
     )
 
 
-def _share(those: Sequence[bool], why: str | None) -> Level:
+def _share(outcomes: Sequence[bool], no_interval_reason: str | None) -> Level:
     """Return the share with Wilson's interval, whose sample size is the number of independent blocks."""
-    n, values = len(those), np.array(those, dtype=np.float64)
+    n, values = len(outcomes), np.array(outcomes, dtype=np.float64)
     if not n:
         return Level(None, reason="no request was scheduled in the window")
     share = float(values.mean())
-    if why is not None:
-        return Level(share, n=n, reason=why)
+    if no_interval_reason is not None:
+        return Level(share, n=n, reason=no_interval_reason)
     effective = n / block_length([values]) if np.ptp(values) > 0 else float(n)
     z2 = 1.959964**2
     centre = (share * effective + z2 / 2) / (effective + z2)
-    half = math.sqrt(z2 * (share * (1 - share) * effective + z2 / 4)) / (effective + z2)
-    return Level(share, max(centre - half, 0.0), min(centre + half, 1.0), n)
+    half_width = math.sqrt(z2 * (share * (1 - share) * effective + z2 / 4)) / (effective + z2)
+    return Level(share, max(centre - half_width, 0.0), min(centre + half_width, 1.0), n)
 
 
 def _mean(values: Sequence[int | None]) -> float | None:
@@ -267,17 +274,17 @@ def _spans(spec: CellSpec, requests: list[RequestRecord], stop_ns: int) -> list[
         turns.setdefault(r.session, []).append(r)
     return sorted(
         (
-            min(r.t_sched_ns for r in those),
-            max((r.t_done_ns for r in those if r.t_done_ns is not None), default=NEVER_NS),
+            min(r.t_sched_ns for r in turn_records),
+            max((r.t_done_ns for r in turn_records if r.t_done_ns is not None), default=NEVER_NS),
         )
-        for those in turns.values()
+        for turn_records in turns.values()
     )
 
 
 def ended_ns(request: RequestRecord) -> int:
     """Return when a request completed or failed."""
-    found = request.t_end_ns if request.t_done_ns is None else request.t_done_ns
-    return NEVER_NS if found is None else found
+    end_ns = request.t_end_ns if request.t_done_ns is None else request.t_done_ns
+    return NEVER_NS if end_ns is None else end_ns
 
 
 def _fills_s(spans: list[Span], window: CellWindow) -> float | UnsetType:
@@ -310,8 +317,8 @@ def _gets_longer(e2e_ns: list[int]) -> bool:
     if third < FEWEST_OF_A_THIRD:
         return False
     first, last = sorted(e2e_ns[:third]), e2e_ns[-third:]
-    longer = sum(bisect_left(first, later) for later in last)
-    return longer >= 0.95 * third**2 and median(last) > 1.5 * median(first)
+    n_longer = sum(bisect_left(first, later) for later in last)
+    return n_longer >= 0.95 * third**2 and median(last) > 1.5 * median(first)
 
 
 def _when_full(spans: list[Span], window: CellWindow) -> CellWindow:
@@ -371,10 +378,10 @@ def falls_short(demand: Demand, failed: float = 0.0, *, scatter: float = 0.0) ->
         scatter: ``scatter_of`` the cell: chance also moves how many come due, by about the square root of
             this times their number.
     """
-    moved = max(sum(demand.in_flight), demand.arrived * scatter)
-    left = demand.due - demand.done
+    variance = max(sum(demand.in_flight), demand.arrived * scatter)
+    shortfall = demand.due - demand.done
     allowed = max((1 - MIN_THROUGHPUT_RATIO) * demand.arrived, 1.0)
-    return left > allowed, left - failed - 2 * math.sqrt(moved) > allowed
+    return shortfall > allowed, shortfall - failed - 2 * math.sqrt(variance) > allowed
 
 
 def saturated(cell: LoadCell) -> bool:
@@ -401,8 +408,8 @@ def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
         return None
     at_start, at_end = demand.in_flight
     failed = demand.due - (at_end - at_start) - demand.done
-    falls = falls_short(demand, max(failed, 0), scatter=scatter_of(spec))[1]
-    return served_text(demand, spec.rate_per_s) if falls else None
+    falls_behind = falls_short(demand, max(failed, 0), scatter=scatter_of(spec))[1]
+    return served_text(demand, spec.rate_per_s) if falls_behind else None
 
 
 # --- Texts
@@ -410,21 +417,21 @@ def unserved(spec: CellSpec, demand: Demand | None) -> str | None:
 
 def format_labels(*rows: tuple[Any, ...]) -> dict[str, str]:
     """Return code -> text of the rows (applies, code, values of the text) that apply."""
-    return {code: label("load", code).format(*named) for holds, code, *named in rows if holds}
+    return {code: label("load", code).format(*fields) for holds, code, *fields in rows if holds}
 
 
 def not_believed(spec: CellSpec, outcome: CellOutcome) -> tuple[str, ...]:
     """Return why the numbers are invalid, or the client's rather than the server's."""
     session, requests = outcome.session, outcome.requests
     some_ok = any(r.status == "ok" for r in requests)
-    words = format_labels(
+    texts = format_labels(
         (session.aborted, "aborted", session.aborted),
         # A server that does not keep up is the measured result, and has its own flag.
         (session.given_up and not outcome.window.overloaded, "given_up", session.given_up),
         (not some_ok, "none_ok", first_failure(requests) or "-"),
         (some_ok and not in_window(requests, outcome.window), "none_counted", len(requests), spec.warmup_s),
     )
-    return (*words.values(), *(outcome.health.bottleneck or ()))
+    return (*texts.values(), *(outcome.health.bottleneck or ()))
 
 
 def first_failure(requests: Sequence[RequestRecord]) -> str | None:

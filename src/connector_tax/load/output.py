@@ -42,13 +42,13 @@ def level_text(level: Level, scale: float = 1.0) -> str:
 def view(cell: LoadCell) -> dict[str, Any]:
     """Return a cell in the form that the text and page templates need."""
     missing: dict[str, dict[str, None]] = {}
-    opened = set()
+    open_end_reasons = set()
     for name, levels in cell.latencies.items():
         for level in levels.values():
             if level.point is None:
                 missing.setdefault(level.reason or "unavailable", {})[NAMES[name]] = None
             elif None in (level.low, level.high) and level.reason:
-                opened.add(level.reason)
+                open_end_reasons.add(level.reason)
     ramp, demand, rate = cell.spec.ramp_from_per_s, cell.demand, cell.rate_per_s
     # On a ramp the window's scheduled rate differs; the final rate is reached only at the window's end.
     ramped = ramp is not None and demand is not None and demand.over_s > 0
@@ -66,7 +66,7 @@ def view(cell: LoadCell) -> dict[str, Any]:
             if any(v.point is not None or v.n for v in cell.latencies[name].values())
         ],
         "missing": missing,
-        "opened": sorted(opened),
+        "opened": sorted(open_end_reasons),
         "share": "" if cell.goodput is None else level_text(cell.goodput.share, 100),
     }
 
@@ -82,7 +82,7 @@ def summary_rows(cells: Sequence[LoadCell]) -> list[list[str]]:
     good = ["good req/s"] * any(cell.goodput is not None for cell in cells)
     rows = [["cell", "n", "ok", "req/s", "tokens/s", *(f"{NAMES[name]} {q}, ms" for name, q in shown), *good]]
     for cell in cells:
-        goods = [UNKNOWN if cell.goodput is None else f"{cell.goodput.per_s:,.2f}"]
+        good_cells = [UNKNOWN if cell.goodput is None else f"{cell.goodput.per_s:,.2f}"]
         rows.append(
             [
                 cell.cell_id,
@@ -91,7 +91,7 @@ def summary_rows(cells: Sequence[LoadCell]) -> list[list[str]]:
                 f"{cell.throughput.requests_per_s:,.2f}",
                 f"{cell.throughput.output_tokens_per_s:,.0f}",
                 *(level_text(Level(_point(cell, name, q))) for name, q in shown),
-                *goods * len(good),
+                *good_cells * len(good),
             ]
         )
     return rows
@@ -107,19 +107,19 @@ def csv_of(cells: list[LoadCell]) -> str:
     rows = csv.writer(buffer, lineterminator="\n")
     rows.writerow(("cell_id", "rate_per_s", "quantity", "percentile", "value", "low", "high", "n"))
     for cell in cells:
-        good = cell.goodput
-        found = {
+        goodput = cell.goodput
+        quantities = {
             name: {"": Level(getattr(cell.throughput, name), n=cell.requests["window"])}
             for name in ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s")
         }
-        if good is not None:
-            found |= {
-                "goodput_per_s": {"": Level(good.per_s, n=good.share.n)},
-                "good_share": {"": good.share},
+        if goodput is not None:
+            quantities |= {
+                "goodput_per_s": {"": Level(goodput.per_s, n=goodput.share.n)},
+                "good_share": {"": goodput.share},
             }
         rows.writerows(
             (cell.cell_id, cell.rate_per_s, name, q, level.point, level.low, level.high, level.n)
-            for name, levels in (found | cell.latencies).items()
+            for name, levels in (quantities | cell.latencies).items()
             for q, level in levels.items()
         )
     return buffer.getvalue()
@@ -127,21 +127,21 @@ def csv_of(cells: list[LoadCell]) -> str:
 
 def found_lines(found: Found) -> list[str]:
     """Return the result of a rate search as lines."""
-    known, fails = found.highest_per_s is not None, found.fails_per_s is not None
+    has_highest, has_failing = found.highest_per_s is not None, found.fails_per_s is not None
     capped, unsure = (
         ", ".join(f"{j.rate_per_s:g}" for j in found.judged if not j.sure and bool(j.capped) is is_capped)
         for is_capped in (True, False)
     )
-    words = format_labels(
-        (known and fails, "highest", found),
-        (known and not fails, "highest_measured", found),
-        (not known and found.judged, "none_holds"),
+    texts = format_labels(
+        (has_highest and has_failing, "highest", found),
+        (has_highest and not has_failing, "highest_measured", found),
+        (not has_highest and found.judged, "none_holds"),
         (not found.judged, "none_judged"),
         (unsure, "unsure", unsure, found.unit),
         (capped, "capped", capped, found.unit),
         (found.stopped, "stopped", found.stopped),
     )
-    return list(words.values())
+    return list(texts.values())
 
 
 # --- The page
@@ -154,12 +154,12 @@ def page(summary: Summary, load: Load | None, pictures: Sequence[str]) -> str:
         load: the request; None omits it.
         pictures: data URLs, one per cell.
     """
-    found, cells = summary.search, summary.cells
+    search, cells = summary.search, summary.cells
     return template(HERE / "load.html.j2").render(
         summary=summary,
         load=load,
         style=(HERE.parent / "read" / "report" / "report.css").read_text(),
-        found_lines=[] if found is None else found_lines(found),
+        found_lines=[] if search is None else found_lines(search),
         cells=[{**view(cell), "picture": picture} for cell, picture in zip(cells, pictures, strict=True)],
         rows=summary_rows(cells),
         curves=rate_curves(cells),
@@ -171,7 +171,7 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
     """Plot latencies over time; return the data URL of a PNG."""
     chosen = in_window(requests, cell.window)
     shown = chosen[:: -(-len(chosen) // MOST_POINTS) or 1]
-    at_s = np.array([(r.t_sched_ns - cell.window.window_start_ns) / 1e9 for r in shown])
+    offset_s = np.array([(r.t_sched_ns - cell.window.window_start_ns) / 1e9 for r in shown])
     with drawing_style(cell.cell_id):
         figure = new_figure(9.0, 3.0)
         axes = figure.subplots()
@@ -179,8 +179,8 @@ def picture(cell: LoadCell, requests: Sequence[RequestRecord]) -> str:
             # A latency that no request has is not drawn.
             values = np.array([getattr(r, f"{name}_ns") for r in shown], dtype=np.float64) / 1e6
             if np.isfinite(values).any():
-                axes.plot(at_s, values, ".", markersize=2.5, color=colour, label=name.upper())
-        failed = at_s[np.array([r.status != "ok" for r in shown], dtype=bool)]
+                axes.plot(offset_s, values, ".", markersize=2.5, color=colour, label=name.upper())
+        failed = offset_s[np.array([r.status != "ok" for r in shown], dtype=bool)]
         if failed.size:
             low = axes.get_ylim()[0] or 1.0
             axes.plot(failed, np.full(failed.size, low), "x", markersize=4, color=RED, label="failed")
@@ -199,23 +199,25 @@ def rate_curves(cells: Sequence[LoadCell]) -> dict[str, str]:
         Metric -> URL, without those that have fewer than two rates or no number.
     """
     loads: dict[str, dict[float, LoadCell]] = {}
-    full: dict[float, bool] = {}
+    saturated_by_rate: dict[float, bool] = {}
     for rate, cell in sorted(
         ((cell.rate_per_s, cell) for cell in cells if cell.rate_per_s), key=lambda pair: pair[0]
     ):
         loads.setdefault(cell.cell_id.partition("_")[2], {})[rate] = cell
-        full[rate] = saturated(cell)
+        saturated_by_rate[rate] = saturated(cell)
     return {
-        NAMES[metric]: _rate_curve(metric, full, loads)
+        NAMES[metric]: _rate_curve(metric, saturated_by_rate, loads)
         for metric in ("ttft_ms", "tpot_ms")
-        if len(full) > 1
+        if len(saturated_by_rate) > 1
         and any(
             _point(cell, metric, q) for c in loads.values() for cell in c.values() for q in ("p50", "p90")
         )
     }
 
 
-def _rate_curve(metric: str, full: dict[float, bool], loads: dict[str, dict[float, LoadCell]]) -> str:
+def _rate_curve(
+    metric: str, saturated_by_rate: dict[float, bool], loads: dict[str, dict[float, LoadCell]]
+) -> str:
     with drawing_style(metric):
         figure = new_figure(4.6, 3.2)
         axes = figure.subplots()
@@ -225,7 +227,7 @@ def _rate_curve(metric: str, full: dict[float, bool], loads: dict[str, dict[floa
                 name = f"{load} {q}" if len(loads) > 1 else q
                 axes.plot([*cells], values, line, color=f"C{k}", label=name)
         ticks: list[float] = []
-        for rate, is_full in full.items():
+        for rate, is_full in saturated_by_rate.items():
             if is_full:
                 axes.axvline(rate, color=RED, linestyle=":", label="saturated")
             # A closer label would overlap the last one.

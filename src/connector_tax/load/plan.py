@@ -195,11 +195,11 @@ def load_of(args: argparse.Namespace) -> Load:
         client_key=args.client_key,
     )
     slo, goodput = parse_slo(args.slo), parse_goodput(args.goodput)
-    alone = all(getattr(args, name) in (None, False) for name in _LOADS)
+    is_sweep = all(getattr(args, name) in (None, False) for name in _LOADS)
     shapes = _shapes(args)
     _check_combinations(
         {
-            *((ALONE,) * alone),
+            *((ALONE,) * is_sweep),
             *(("--shapes",) * (len(shapes) > 1)),
             *(f"--{name.replace('_', '-')}" for name, value in vars(args).items() if value),
             f"--api {args.api}",
@@ -218,10 +218,10 @@ def load_of(args: argparse.Namespace) -> Load:
     )
     rates, sweep = _rates(args), None
     if args.find_rate is not None:
-        wanted = "in requests per second, such as 0.5:64"
-        ends = _range("--find-rate", args.find_rate, wanted, float, *_RATES, ":")
+        expected = "in requests per second, such as 0.5:64"
+        ends = _range("--find-rate", args.find_rate, expected, float, *_RATES, ":")
         rates, sweep = ends[1:], Sweep(*ends, _given_or(args.precision, 0.05))
-    elif alone:
+    elif is_sweep:
         rates = (RATE_OF_A_SWEEP_PER_S,)
         sweep = Sweep(0.0, MOST_RATE_PER_S, _given_or(args.precision, 0.25), args.warmup, args.duration)
     spec = CellSpec(
@@ -304,23 +304,23 @@ def _rates(args: argparse.Namespace) -> tuple[float, ...]:
 def _shapes(args: argparse.Namespace) -> tuple[Shape, ...]:
     if any(source is not None for source in (args.sessions, args.prompts, args.trace)):
         return ()
-    given = _given_or(args.shape, SHAPE)
-    wanted = "INPUTxOUTPUT in tokens, such as 4096x256"
+    shapes_text = _given_or(args.shape, SHAPE)
+    expected = "INPUTxOUTPUT in tokens, such as 4096x256"
     # A drawn length replaces the shape's.
-    said = [int(text is None) for text in (args.input_length, args.output_length)]
+    keeps_length = [int(text is None) for text in (args.input_length, args.output_length)]
     shapes = []
-    for part in given.split(",") if "x" in given else [given.replace(",", "x")]:
-        n_input, n_output = _numbers("shape", part, wanted, int, 1, MOST_TOKENS, by="x", n=2)
-        shapes.append(Shape(n_input * said[0], n_output * said[1]))
+    for part in shapes_text.split(",") if "x" in shapes_text else [shapes_text.replace(",", "x")]:
+        n_input, n_output = _numbers("shape", part, expected, int, 1, MOST_TOKENS, by="x", n=2)
+        shapes.append(Shape(n_input * keeps_length[0], n_output * keeps_length[1]))
     if len(set(shapes)) < len(shapes):
-        raise ConfigError(f"--shapes {given}: two of them are the same load. Leave one out.")
+        raise ConfigError(f"--shapes {shapes_text}: two of them are the same load. Leave one out.")
     return tuple(shapes)
 
 
 def _numbers(
     option: str,
     text: str,
-    wanted: str,
+    expected: str,
     kind: Callable[[str], Number],
     least: float,
     most: float,
@@ -330,18 +330,22 @@ def _numbers(
 ) -> tuple[Number, ...]:
     """Parse the numbers of a text, exactly ``n`` if given."""
     try:
-        found = tuple(kind(part) for part in text.split(by))
+        numbers = tuple(kind(part) for part in text.split(by))
     except ValueError:
-        found = ()
-    if not found or (n or len(found)) != len(found) or not all(least <= number <= most for number in found):
-        raise ConfigError(f"{option} {shown(text)}: give {wanted}; each from {least:,g} to {most:,.10g}.")
-    return found
+        numbers = ()
+    if (
+        not numbers
+        or (n or len(numbers)) != len(numbers)
+        or not all(least <= number <= most for number in numbers)
+    ):
+        raise ConfigError(f"{option} {shown(text)}: give {expected}; each from {least:,g} to {most:,.10g}.")
+    return numbers
 
 
 def _range(
-    option: str, text: str, wanted: str, kind: Callable[[str], Number], least: float, most: float, by: str
+    option: str, text: str, expected: str, kind: Callable[[str], Number], least: float, most: float, by: str
 ) -> tuple[Number, Number]:
-    low, high = _numbers(option, text, f"LOW{by}HIGH {wanted}", kind, least, most, by=by, n=2)
+    low, high = _numbers(option, text, f"LOW{by}HIGH {expected}", kind, least, most, by=by, n=2)
     if low >= high:
         raise ConfigError(f"{option} {text}: give LOW{by}HIGH with LOW < HIGH.")
     return low, high
@@ -360,8 +364,8 @@ def _body(args: argparse.Namespace) -> Foreign:
         raise ConfigError("--extra-body: not a JSON object. Give one, such as '{\"min_p\": 0.1}'.")
     for name in OWN_MEMBERS.keys() & extra:
         raise ConfigError(f"--extra-body: {name} is the client's own; use {OWN_MEMBERS[name]}.")
-    own = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
-    return {**{name: value for name, value in own.items() if value is not None}, **extra}
+    sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
+    return {**{name: value for name, value in sampling.items() if value is not None}, **extra}
 
 
 def _given_or(given: Any, otherwise: Any) -> Any:
@@ -389,9 +393,9 @@ def parse_goodput(text: str | None) -> tuple[RequestLimit, ...]:
     Raises:
         ConfigError: not such limits.
     """
-    wanted = "ttft, tpot or e2e with a time and its unit, each once: ttft=500ms,tpot=50ms"
-    found = _limits("--goodput", text, _OF_A_REQUEST, wanted)
-    return tuple(RequestLimit(match["metric"], limit_ms) for match, limit_ms in found)
+    expected = "ttft, tpot or e2e with a time and its unit, each once: ttft=500ms,tpot=50ms"
+    limits = _limits("--goodput", text, _OF_A_REQUEST, expected)
+    return tuple(RequestLimit(match["metric"], limit_ms) for match, limit_ms in limits)
 
 
 def parse_slo(text: str | None) -> tuple[CellLimit, ...]:
@@ -400,22 +404,22 @@ def parse_slo(text: str | None) -> tuple[CellLimit, ...]:
     Raises:
         ConfigError: not such limits.
     """
-    wanted = (
+    expected = (
         "percentiles of ttft, tpot, itl or e2e with a time and its unit, each once:"
         " ttft_p90=500ms,tpot_p90=50ms"
     )
-    found = _limits("--slo", text, _OF_A_CELL, wanted)
-    return tuple(CellLimit(match["metric"], float(match["q"]), limit_ms) for match, limit_ms in found)
+    limits = _limits("--slo", text, _OF_A_CELL, expected)
+    return tuple(CellLimit(match["metric"], float(match["q"]), limit_ms) for match, limit_ms in limits)
 
 
-def _limits(option: str, text: str | None, pattern: str, wanted: str) -> list[tuple[re.Match[str], float]]:
-    found: dict[str, tuple[re.Match[str], float]] = {}
+def _limits(option: str, text: str | None, pattern: str, expected: str) -> list[tuple[re.Match[str], float]]:
+    limits: dict[str, tuple[re.Match[str], float]] = {}
     for part in () if text is None else map(str.strip, text.split(",")):
         match, name = re.fullmatch(pattern, part), part.partition("=")[0]
-        if match is None or name in found:
-            raise ConfigError(f"{option} {shown(text)}: {part!r} is no such limit. Give {wanted}.")
-        found[name] = match, float(match["time"]) * _UNITS_MS[match["unit"]]
-    return list(found.values())
+        if match is None or name in limits:
+            raise ConfigError(f"{option} {shown(text)}: {part!r} is no such limit. Give {expected}.")
+        limits[name] = match, float(match["time"]) * _UNITS_MS[match["unit"]]
+    return list(limits.values())
 
 
 # --- Cells
@@ -512,8 +516,8 @@ def workers_for(cells: list[Content], cores: tuple[Core, ...], *, asked: int | N
     """
     spec = cells[0].spec
     # In a closed loop of a fixed number each worker keeps its share in flight; 0 divides among any number.
-    fixed = spec.num_requests is not None and spec.arrival in ("concurrency", "max_throughput")
-    slots = (spec.concurrency or spec.inflight_cap) if fixed else 0
+    is_fixed = spec.num_requests is not None and spec.arrival in ("concurrency", "max_throughput")
+    slots = (spec.concurrency or spec.inflight_cap) if is_fixed else 0
     if asked is not None:
         if slots % asked:
             raise ConfigError(
@@ -522,12 +526,12 @@ def workers_for(cells: list[Content], cores: tuple[Core, ...], *, asked: int | N
                 " number that divides it."
             )
         return asked
-    wanted = max(
+    needed = max(
         max(_tokens_per_s(cell) / TOKENS_PER_WORKER_PER_S, in_flight(cell.spec) / IN_FLIGHT_PER_WORKER)
         for cell in cells
     )
-    room = len(cores) // 2 if here else len(cores) - 1
-    n = max(1, min(ceil(wanted), room, MOST_WORKERS))
+    max_workers = len(cores) // 2 if here else len(cores) - 1
+    n = max(1, min(ceil(needed), max_workers, MOST_WORKERS))
     return next(k for k in range(n, 0, -1) if slots % k == 0)
 
 

@@ -101,7 +101,7 @@ class _Run:
         try:
             with self.interrupt.measuring():
                 with closing(LiveLine(spec.cell_id)) as live:
-                    before = self.cache.now()
+                    counters_before = self.cache.now()
                     outcome = measure_cell(
                         spec,
                         self.target,
@@ -110,7 +110,7 @@ class _Run:
                         should_stop=self.interrupt.should_stop,
                         should_abort=self.interrupt.should_abort,
                     )
-                    hits = hits_between(before, self.cache.now())
+                    hits = hits_between(counters_before, self.cache.now())
                 cell = result_of(spec, outcome, percentiles=load.percentiles, limits=load.goodput, hits=hits)
                 self.cells.append(cell)
                 try:
@@ -119,9 +119,11 @@ class _Run:
                     # Also if standard output is closed.
                     self._write(spec, cell, outcome.requests)
         except KeyboardInterrupt:
-            shown = spec.cell_id in [cell.cell_id for cell in self.cells]
-            lost = "may lack in --out" if shown else "was not over: its numbers and requests are lost"
-            print(f"{spec.cell_id} {lost}", file=sys.stderr)
+            is_shown = spec.cell_id in [cell.cell_id for cell in self.cells]
+            consequence = (
+                "may lack in --out" if is_shown else "was not over: its numbers and requests are lost"
+            )
+            print(f"{spec.cell_id} {consequence}", file=sys.stderr)
             raise
         self.interrupt.raise_if_asked()
         return cell
@@ -194,17 +196,17 @@ def run(load: Load) -> int:
             f" {form.template_tokens:.3g} more"
         )
     cells = cells_of(load, contents, form)
-    here, cores = is_here(target), discover()
-    workers = workers_for(cells, cores, asked=load.workers, here=here)
+    is_local, cores = is_here(target), discover()
+    workers = workers_for(cells, cores, asked=load.workers, here=is_local)
     specs = [_ready(cell, workers) for cell in cells]
     if load.prompts is None:
         print(
             f"prompts of nonce {load.spec.nonce}: --nonce sends the same ones again, --seed the same schedule"
         )
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    placement = place(cores, workers, engine_cores=ENGINE_CORES if here else 0)
+    started_utc = datetime.now(UTC).isoformat(timespec="seconds")
+    placement = place(cores, workers, engine_cores=ENGINE_CORES if is_local else 0)
     with heed_interrupts() as interrupt, worker_pool(workers, placement) as pool:
-        running = _Run(load, target, pool, interrupt, started, CacheCounters(target))
+        running = _Run(load, target, pool, interrupt, started_utc, CacheCounters(target))
         if load.sweep is None:
             for spec in specs:
                 running.measure(spec)
@@ -258,8 +260,8 @@ def _search(running: _Run, sweep: Sweep, content: Content, form: RequestForm) ->
             return "; ".join(cell.not_believed)
         if unknown := never_observed(cell, slo):
             return f"no answer has a {unknown}, which a limit is of"
-        if why := too_short(cell, slo):
-            return why
+        if reason := too_short(cell, slo):
+            return reason
         judged.append(judge_cell(cell, rate_per_s, slo))
         return judged[-1]
 
@@ -282,10 +284,10 @@ def refuse_results(out: Path) -> None:
         ConfigError: results are there.
     """
     patterns = ("summary.json", "summary.csv", "load.html", "requests_*.jsonl", "events_*.jsonl")
-    if found := [path.name for pattern in patterns for path in sorted(out.glob(pattern))]:
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    if names := [path.name for pattern in patterns for path in sorted(out.glob(pattern))]:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         raise ConfigError(
-            f"--out {out}: holds results already ({found[0]}{more}), and a load replaces none. Give another"
+            f"--out {out}: holds results already ({names[0]}{more}), and a load replaces none. Give another"
             " --out, or move them away. No request was sent."
         )
 
@@ -293,7 +295,7 @@ def refuse_results(out: Path) -> None:
 def is_here(target: Target) -> bool:
     """Return whether the server's address is loopback; False for an unknown name."""
     try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return any(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+    return any(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in addresses)

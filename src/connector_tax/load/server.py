@@ -42,15 +42,15 @@ FEW, MANY = 50, 450
 DEMO_SHAPE = "512,64"
 
 
-def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, str], ...]:
+def headers_of(header_texts: list[str], api_key_env: str | None) -> tuple[tuple[str, str], ...]:
     """Parse headers ``NAME:VALUE``, and add the server's key unless one carries authorization.
 
     Raises:
         ConfigError: no colon, or the variable is not set.
     """
-    parts = (text.partition(":") for text in given)
+    parts = (text.partition(":") for text in header_texts)
     headers = [(name.strip(), value.strip()) for name, colon, value in parts if colon]
-    if len(headers) < len(given):
+    if len(headers) < len(header_texts):
         raise ConfigError("--header: give NAME:VALUE; one of them has no colon.")
     key = os.environ.get(api_key_env or DEFAULT_KEY)
     if api_key_env is not None and not key:
@@ -62,8 +62,8 @@ def headers_of(given: list[str], api_key_env: str | None) -> tuple[tuple[str, st
         headers.append(("Authorization", f"Bearer {key}"))
     # A server may repeat any header in an error; records must not contain them.
     for k, (name, value) in enumerate(headers):
-        bare = value.partition(" ")[2] if name.lower() == "authorization" else ""
-        os.environ[KNOWN_AS.format(k)] = bare or value
+        token = value.partition(" ")[2] if name.lower() == "authorization" else ""
+        os.environ[KNOWN_AS.format(k)] = token or value
     return tuple(headers)
 
 
@@ -79,8 +79,8 @@ def reach(target: Target) -> Target:
         return target
     if not target.model and len(served) == 1:
         return msgspec.structs.replace(target, model=served[0])
-    said = f"--model {target.model}" if target.model else "--model is missing"
-    raise ConfigError(f"{said}: {target.base_url} serves {printable(', '.join(served)) or 'nothing'}.")
+    problem = f"--model {target.model}" if target.model else "--model is missing"
+    raise ConfigError(f"{problem}: {target.base_url} serves {printable(', '.join(served)) or 'nothing'}.")
 
 
 def measure_words(target: Target, form: RequestForm, seed: int) -> RequestForm:
@@ -111,10 +111,10 @@ def _prompt_tokens(target: Target, form: RequestForm, seed: int, n: int) -> int:
             answer = direct.whole(client, "POST", url, within_s=ASK_WITHIN_S, json=body)
             if answer.status_code != 200:
                 raise ValueError(f"HTTP {answer.status_code}: {excerpt(answer.content, 200)}")
-            found = answer.json()["usage"]["prompt_tokens"]
-            if type(found) is not int or found < 1:
-                raise ValueError(f"prompt_tokens is {found!r}")
-            return found
+            n_tokens = answer.json()["usage"]["prompt_tokens"]
+            if type(n_tokens) is not int or n_tokens < 1:
+                raise ValueError(f"prompt_tokens is {n_tokens!r}")
+            return n_tokens
     except (httpx.HTTPError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{url}: a prompt of {n} words has no usage"
@@ -185,9 +185,9 @@ def _models(target: Target) -> list[str]:
         if served is None:
             raise ValueError(f"not a list of models: {excerpt(answer.content, 80)!r}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        said = printable(str(error), 400) or type(error).__name__
-        what, remedy = failure_of(f"{url} {type(error).__name__} {said}")
-        raise ConfigError(f"--base-url {url}: {what} ({said}). {remedy}.") from error
+        message = printable(str(error), 400) or type(error).__name__
+        cause, remedy = failure_of(f"{url} {type(error).__name__} {message}")
+        raise ConfigError(f"--base-url {url}: {cause} ({message}). {remedy}.") from error
     return served
 
 
@@ -221,19 +221,19 @@ class CacheCounters:
         """Return the counters; empty if the server has none, or did not answer in time."""
         if self._silent:
             return {}
-        found: Counters = {}
-        why = f"{self._target.base_url}/metrics: no counter of a prefix cache is in it"
+        counters: Counters = {}
+        message = f"{self._target.base_url}/metrics: no counter of a prefix cache is in it"
         try:
             with client_of(self._target) as client:
-                found = scrape(client, self._target.base_url, self._within_s)
+                counters = scrape(client, self._target.base_url, self._within_s)
         except OSError as error:
-            why = printable(str(error), MOST_CHARS)
+            message = printable(str(error), MOST_CHARS)
             self._silent = isinstance(error.__cause__, httpx.TimeoutException)
         # Report once, not before and after each cell.
-        if HITS not in found and why != self._said:
-            self._said = why
-            print(f"{why}. Hits of a prefix cache are not known.", file=sys.stderr)
-        return found
+        if HITS not in counters and message != self._said:
+            self._said = message
+            print(f"{message}. Hits of a prefix cache are not known.", file=sys.stderr)
+        return counters
 
 
 @contextmanager

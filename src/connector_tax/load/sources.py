@@ -62,10 +62,10 @@ def at(source: Path, number: int, line: bytes) -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error) as error:
-        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        found = shown(line[:200].decode(errors="replace"))
+        problem = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        line_text = shown(line[:200].decode(errors="replace"))
         raise ConfigError(
-            f"{source}: line {number}: {what}. Found: {found}. Mend the line or take it out."
+            f"{source}: line {number}: {problem}. Found: {line_text}. Mend the line or take it out."
         ) from error
 
 
@@ -145,23 +145,23 @@ def write_prompts(
     Raises:
         ConfigError: the file is missing or empty, a line is no prompt, or nothing gives the answers' lengths.
     """
-    drawn = None if output_lengths is None else Lengths(output_lengths, seed, "output")
+    length_source = None if output_lengths is None else Lengths(output_lengths, seed, "output")
     lines: list[bytes] = []
     left_out, unsaid = 0, ""
-    for place, prompt in _prompts(source, read(source, into), chars_per_token):
+    for entry_name, prompt in _prompts(source, read(source, into), chars_per_token):
         if prompt is None:
             left_out += 1
             continue
-        if drawn is not None:
-            prompt["output_tokens"] = drawn.of(len(lines))
+        if length_source is not None:
+            prompt["output_tokens"] = length_source.of(len(lines))
         if prompt["output_tokens"] is None:
-            unsaid = unsaid or place
+            unsaid = unsaid or entry_name
         lines.append(msgspec.json.encode(prompt))
         if len(lines) == limit:
             break
     if not lines:
-        of = f" of its {left_out} entries has a human's turn and the answer. {_SHARE_GPT_WANTED}"
-        raise ConfigError(f"{source}: none{of}" if left_out else f"{source}: holds no prompt.")
+        detail = f" of its {left_out} entries has a human's turn and the answer. {_SHARE_GPT_WANTED}"
+        raise ConfigError(f"{source}: none{detail}" if left_out else f"{source}: holds no prompt.")
     if unsaid:
         raise ConfigError(
             f"{source}: {unsaid} does not say how long its answer shall be. Give --output-length, such as 128"
@@ -206,23 +206,23 @@ def _first_question(talk: _Talk, chars_per_token: float) -> Foreign | None:
     for question, answer in pairwise(talk.conversations or ()):
         if question.speaker not in _HUMAN:
             continue
-        asked, answered = question.value or "", answer.value or ""
-        if answer.speaker in _HUMAN or not asked.strip() or not answered.strip():
+        question_text, answer_text = question.value or "", answer.value or ""
+        if answer.speaker in _HUMAN or not question_text.strip() or not answer_text.strip():
             return None
-        tokens = max(1, round(min(len(answered) / chars_per_token, MOST_TOKENS)))
-        return {"prompt": asked, "output_tokens": tokens}
+        tokens = max(1, round(min(len(answer_text) / chars_per_token, MOST_TOKENS)))
+        return {"prompt": question_text, "output_tokens": tokens}
     return None
 
 
 def _of_object(value: Foreign, chars_per_token: float) -> Foreign | None:
     if "conversations" in value:
         return _first_question(msgspec.convert(value, _Talk), chars_per_token)
-    told = value["body"] if isinstance(value.get("body"), dict) else value
-    key = next((k for k in ("prompt", "messages", "text") if k in told), None)
+    fields = value["body"] if isinstance(value.get("body"), dict) else value
+    key = next((k for k in ("prompt", "messages", "text") if k in fields), None)
     if key is None:
         raise ValueError("no prompt: wanted is one of the keys prompt, messages and text")
-    tokens = told.get("output_tokens")
-    prompt = {"messages" if key == "messages" else "prompt": told[key], "output_tokens": tokens}
+    tokens = fields.get("output_tokens")
+    prompt = {"messages" if key == "messages" else "prompt": fields[key], "output_tokens": tokens}
     prompt_of(prompt if tokens is not None else {**prompt, "output_tokens": 1})
     return prompt
 
@@ -305,9 +305,9 @@ def _arrivals(source: Path, content: bytes) -> Iterator[Arrival]:
         with at(source, 1, header):
             names = _cells(header)
         if [name for name in names if name not in _INDEX] != _AZURE_COLUMNS:
-            found = shown(header[:200].decode(errors="replace"))
+            header_text = shown(header[:200].decode(errors="replace"))
             raise ConfigError(
-                f"{source}: begins with {found}, as no trace does that is known. {_KNOWN_TRACES}"
+                f"{source}: begins with {header_text}, as no trace does that is known. {_KNOWN_TRACES}"
             )
         parse = partial(_azure, names)
         content = b"\n" + rest

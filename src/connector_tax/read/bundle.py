@@ -85,11 +85,11 @@ def write_archive(target: Path, files: dict[str, Path]) -> None:
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     with open_regular(path) as source:
-        found = os.fstat(source.fileno())
+        status = os.fstat(source.fileno())
         member = tarfile.TarInfo(name)
-        member.size = found.st_size
+        member.size = status.st_size
         member.mtime = _RECEIPT_TIME_S if name.endswith(f"/{RECEIPT}") else _TIME_S
-        member.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
+        member.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
         tar.addfile(member, source)
 
 
@@ -101,22 +101,22 @@ def unpack(archive: Path, folder: Path) -> None:
         BadArchive: it is not as ``write_archive`` writes it.
         ArtifactError: it is no regular file, or ``folder`` cannot be written.
     """
-    left = MOST_BYTES
+    bytes_left = MOST_BYTES
     with open_regular(archive) as file:
         try:
             with lzma.open(file) as content, tarfile.open(fileobj=content, mode="r|") as tar:
                 for member in tar:
-                    left -= member.size
-                    if left < 0:
+                    bytes_left -= member.size
+                    if bytes_left < 0:
                         raise BadArchive(
                             f"would unpack to more than the {MOST_BYTES >> 20} MiB that a bundle holds"
                         )
                     tar.extract(member, folder, filter="data")
                 # The last checksum is behind the last file; tar fills its last block with zeros.
-                rest = content.read(_BLOCK)
+                trailing = content.read(_BLOCK)
             # lzma ignores trailing data that is not xz; these are the last bytes of an xz archive.
             file.seek(-2, os.SEEK_END)
-            if len(rest) == _BLOCK or rest.strip(b"\0") or file.read() != b"YZ":
+            if len(trailing) == _BLOCK or trailing.strip(b"\0") or file.read() != b"YZ":
                 raise BadArchive("holds more behind its last file")
         except (EOFError, OverflowError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
             raise BadArchive(f"cannot be unpacked: {error}. Fetch it once more") from error
@@ -136,8 +136,8 @@ def manifest_text(sha256: dict[str, str]) -> str:
 def read_manifest(content: bytes) -> dict[str, str] | None:
     """Return name -> SHA-256; None if the list was changed."""
     lines = content.decode(errors="replace").split("\n")[:-2]
-    listed = {line[66:]: line[:64] for line in lines}
-    return listed if manifest_text(listed).encode() == content else None
+    sha256_by_name = {line[66:]: line[:64] for line in lines}
+    return sha256_by_name if manifest_text(sha256_by_name).encode() == content else None
 
 
 README = "README.txt"
@@ -188,22 +188,22 @@ def _walked(root: Path) -> tuple[list[Path], list[str]]:
     if not folder.preflight_status.is_file() and folder.preflight.is_dir():
         open_runs += folder.preflight.iterdir()
     under_way |= {path / name for path in open_runs for name in LOGS}
-    found: list[Path] = []
-    odd: list[str] = []
-    for where, folders, files in os.walk(root, onerror=_unread):
-        here = Path(where)
-        left_out = set(_DERIVED) if here == root else set()
+    raw: list[Path] = []
+    unfit_names: list[str] = []
+    for parent_name, folders, files in os.walk(root, onerror=_unread):
+        parent = Path(parent_name)
+        left_out = set(_DERIVED) if parent == root else set()
         for name in (*folders, *files):
-            path = here / name
+            path = parent / name
             if name.startswith(".") or name in left_out or path in under_way:
                 left_out.add(name)
             elif path.is_symlink() or not is_bare(name) or not (path.is_file() or path.is_dir()):
                 left_out.add(name)
-                odd.append(path.relative_to(root).as_posix())
+                unfit_names.append(path.relative_to(root).as_posix())
             elif path.is_file():
-                found.append(path)
+                raw.append(path)
         folders[:] = [name for name in folders if name not in left_out]
-    return found, odd
+    return raw, unfit_names
 
 
 def _unread(error: OSError) -> None:
@@ -219,8 +219,8 @@ def _unread(error: OSError) -> None:
 
 def made_files(root: Path) -> list[Path]:
     """Return files of analysis and figures that are the same bytes on every machine."""
-    found = [*root.glob("aggregate.*"), *(root / "figures").glob("*")]
-    return sorted(path for path in found if path.is_file() and path.suffix in _MADE)
+    candidates = [*root.glob("aggregate.*"), *(root / "figures").glob("*")]
+    return sorted(path for path in candidates if path.is_file() and path.suffix in _MADE)
 
 
 def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = False) -> Bundled:
@@ -250,8 +250,8 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bundle.", dir=target.parent) as temporary:
-        beside, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
-        copy = beside / campaign
+        temporary_folder, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
+        copy = temporary_folder / campaign
         if compact:
             thin(
                 root,
@@ -263,10 +263,10 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
                 copy_file(path, copy / path.relative_to(root))
         problems = remake(copy)
         files = {campaign + p.relative_to(copy).as_posix(): p for p in (*raw_files(copy), *made_files(copy))}
-        files |= {name: beside / name for name in (README, MANIFEST)}
+        files |= {name: temporary_folder / name for name in (README, MANIFEST)}
         write_text(files[README], _readme(document.campaign, bool(missing), len(problems)))
-        listed = {name: sha256_of(path) for name, path in files.items() if name != MANIFEST}
-        write_text(files[MANIFEST], manifest_text(listed))
+        sha256_by_name = {name: sha256_of(path) for name, path in files.items() if name != MANIFEST}
+        write_text(files[MANIFEST], manifest_text(sha256_by_name))
         write_archive(target, files)
     return Bundled(len(files), target.stat().st_size, sha256_of(target), tuple(unfit(root)), problems)
 
@@ -357,38 +357,40 @@ def as_folder(bundle: Path) -> Iterator[Path]:
 
 
 def _compared_with_manifest(folder: Path) -> Verified:
-    listed, why = None, "was changed, so the other files cannot be judged by it"
+    sha256_by_name, why = None, "was changed, so the other files cannot be judged by it"
     try:
-        listed = read_manifest(read_whole(folder / MANIFEST))
+        sha256_by_name = read_manifest(read_whole(folder / MANIFEST))
     except FileNotFoundError:
         why = "is missing, so the other files cannot be judged"
     except ArtifactError as error:
         why = f"cannot be read: {error}"
-    if listed is None:
+    if sha256_by_name is None:
         return Verified([Finding(MANIFEST, why)], {})
-    wrong: dict[str, str] = {}
-    found: set[str] = set()
+    faults: dict[str, str] = {}
+    seen: set[str] = set()
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            wrong[name] = "is a link"
+            faults[name] = "is a link"
         elif path.is_dir() or name == MANIFEST:
             continue
-        elif name not in listed:
-            wrong[name] = "was added"
+        elif name not in sha256_by_name:
+            faults[name] = "was added"
         else:
-            found.add(name)
+            seen.add(name)
             try:
-                if sha256_of(path) != listed[name]:
-                    wrong[name] = "was changed"
+                if sha256_of(path) != sha256_by_name[name]:
+                    faults[name] = "was changed"
             except ArtifactError as error:
-                wrong[name] = f"cannot be read: {error}"
+                faults[name] = f"cannot be read: {error}"
     # A linked folder hides its content.
-    hidden = tuple(f"{name}/" for name in wrong)
-    wrong |= {
-        name: "is missing" for name in listed.keys() - found - wrong.keys() if not name.startswith(hidden)
+    hidden = tuple(f"{name}/" for name in faults)
+    faults |= {
+        name: "is missing"
+        for name in sha256_by_name.keys() - seen - faults.keys()
+        if not name.startswith(hidden)
     }
-    return Verified([Finding(name, wrong[name]) for name in sorted(wrong)], listed)
+    return Verified([Finding(name, faults[name]) for name in sorted(faults)], sha256_by_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,32 +413,32 @@ def reproduce(bundle: Path, verified: Verified) -> Reproduced:
         ArtifactError: the bundle has no campaign, or its raw results cannot be read.
     """
     campaign = _campaign(bundle, verified)
-    inside = {n: s for n, s in verified.sha256.items() if n.startswith(campaign)}
+    recorded = {n: s for n, s in verified.sha256.items() if n.startswith(campaign)}
     findings = []
     with (
         tempfile.TemporaryDirectory(prefix="connector-tax-") as temporary,
-        as_folder(bundle) as then,
+        as_folder(bundle) as old_root,
     ):
-        now = Path(temporary)
-        made = {p.relative_to(then).as_posix() for p in made_files(then / campaign)}
-        for name in inside.keys() - made:
-            copy_file(then / name, now / name)
-        remake(now / campaign)
-        found = {p.relative_to(now).as_posix(): p for p in made_files(now / campaign)}
-        names = sorted({*found, *made})
+        new_root = Path(temporary)
+        bundled_names = {p.relative_to(old_root).as_posix() for p in made_files(old_root / campaign)}
+        for name in recorded.keys() - bundled_names:
+            copy_file(old_root / name, new_root / name)
+        remake(new_root / campaign)
+        remade = {p.relative_to(new_root).as_posix(): p for p in made_files(new_root / campaign)}
+        names = sorted({*remade, *bundled_names})
         for name in names:
-            if name not in made:
+            if name not in bundled_names:
                 findings.append(Finding(name, "is made today and not in the bundle"))
-            elif name not in found:
+            elif name not in remade:
                 findings.append(Finding(name, "is not made today"))
-            elif sha256_of(found[name]) != inside[name]:
-                where = ""
+            elif sha256_of(remade[name]) != recorded[name]:
+                difference_text = ""
                 if name.endswith("/aggregate.json"):
-                    place = difference(
-                        *(json.loads(path.read_bytes()) for path in (then / name, found[name]))
+                    first_difference = difference(
+                        *(json.loads(path.read_bytes()) for path in (old_root / name, remade[name]))
                     )
-                    where = f", first {place or 'in how it is written'}"
-                findings.append(Finding(name, f"differs{where}"))
+                    difference_text = f", first {first_difference or 'in how it is written'}"
+                findings.append(Finding(name, f"differs{difference_text}"))
     return Reproduced(findings, len(names))
 
 
@@ -452,20 +454,20 @@ def _campaign(bundle: Path, verified: Verified) -> str:
 
 def difference(old: Any, new: Any) -> str | None:
     """Return the first place where two values differ, with both; None if they are equal."""
-    then, now = dict(_leaves(old, "$")), dict(_leaves(new, "$"))
-    place = next((p for p in then | now if then.get(p) != now.get(p)), None)
-    if place is None:
+    old_leaves, new_leaves = dict(_leaves(old, "$")), dict(_leaves(new, "$"))
+    path = next((p for p in old_leaves | new_leaves if old_leaves.get(p) != new_leaves.get(p)), None)
+    if path is None:
         return None
-    return f"at {place}: {then.get(place, 'nothing')}, today {now.get(place, 'nothing')}"
+    return f"at {path}: {old_leaves.get(path, 'nothing')}, today {new_leaves.get(path, 'nothing')}"
 
 
-def _leaves(value: Any, where: str) -> Iterator[tuple[str, str]]:
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yield (path, text) of every value that is neither a list nor an object."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{where}.{key}")
+            yield from _leaves(inner, f"{path}.{key}")
     elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _leaves(inner, f"{where}[{place}]")
+        for index, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{index}]")
     else:
-        yield where, shown(value)
+        yield path, shown(value)

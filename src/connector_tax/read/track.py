@@ -74,7 +74,9 @@ class History:
     @property
     def newest(self) -> list[Comparison]:
         """Return comparisons of each series' newest campaign; earlier rises may be reverted."""
-        return [found for s in self.series for found in [*s.steps[-1:], *s.comparisons[len(s.steps) :]]]
+        return [
+            comparison for s in self.series for comparison in [*s.steps[-1:], *s.comparisons[len(s.steps) :]]
+        ]
 
     @property
     def exit_code(self) -> int:
@@ -88,9 +90,9 @@ class History:
         if self.exit_code:
             risen = [
                 f"{METRIC_WORDS[c.metric]} of {clean(c.config)} by {change_text(c)} since"
-                f" {clean(found.a.aggregate.campaign)}"
-                for found in self.newest
-                for c in found.regressions
+                f" {clean(comparison.a.aggregate.campaign)}"
+                for comparison in self.newest
+                for c in comparison.regressions
             ]
             return printable(f"Regression: risen by more than {limit}: {listing(risen, MOST_NAMED)}.", 20_000)
         if not any(c.decisive for c in self.newest):
@@ -98,12 +100,12 @@ class History:
                 "Nothing to judge: no newest campaign has a tax that can be compared with that of an earlier"
                 " one."
             )
-        said = (
+        sentence = (
             f"No regression: no tax of a newest campaign is known to have risen by more than {limit}, since"
             " the campaign before it or since the first."
         )
         unknown = [heading(c) for c in self.newest if replace(c, allow_missing=False).exit_code == 2]
-        return said + f" Not every tax could be compared: {listing(unknown, MOST_NAMED)}." * bool(unknown)
+        return sentence + f" Not every tax could be compared: {listing(unknown, MOST_NAMED)}." * bool(unknown)
 
 
 def track(paths: Sequence[Path], fail_above: float) -> History:
@@ -133,11 +135,11 @@ def track(paths: Sequence[Path], fail_above: float) -> History:
     series = tuple(
         Series(
             dict(alike),
-            tuple(own),
-            tuple(compared(a, b) for a, b in pairwise(own)),
-            compared(own[0], own[-1]) if len(own) > 2 else None,
+            tuple(sides_of_series),
+            tuple(compared(a, b) for a, b in pairwise(sides_of_series)),
+            compared(sides_of_series[0], sides_of_series[-1]) if len(sides_of_series) > 2 else None,
         )
-        for alike, own in groups.items()
+        for alike, sides_of_series in groups.items()
     )
     return History(fail_above, series, tuple(left_out))
 
@@ -146,38 +148,38 @@ def _read(paths: Sequence[Path]) -> tuple[list[Side], list[LeftOut]]:
     """Return campaigns in order of time, and those that are unreadable or copies of others."""
     sides: list[Side] = []
     left_out: list[LeftOut] = []
-    for path in dict.fromkeys(found for given in paths for found in _campaigns_in(given)):
+    for path in dict.fromkeys(campaign for given_path in paths for campaign in _campaigns_in(given_path)):
         try:
             sides.append(read_side("A", path))
         except ArtifactError as error:
             left_out.append(LeftOut(printable(str(path)), printable(str(error))))
-    first: dict[tuple[object, ...], Side] = {}
+    first_by_identity: dict[tuple[object, ...], Side] = {}
     for side in sorted(sides, key=lambda side: (_when(side), str(side.path))):
-        same = first.setdefault(identity(side), side)
-        if same is not side:
-            reason = printable(f"it is the campaign of {same.path} once more")
+        earlier = first_by_identity.setdefault(identity(side), side)
+        if earlier is not side:
+            reason = printable(f"it is the campaign of {earlier.path} once more")
             left_out.append(LeftOut(printable(str(side.path)), reason))
-    if not first:
-        reasons = "".join(f" {found.path}: {found.reason}." for found in left_out[:3])
-        named = printable(", ".join(map(str, paths)), 300)
+    if not first_by_identity:
+        reasons = "".join(f" {campaign.path}: {campaign.reason}." for campaign in left_out[:3])
+        names = printable(", ".join(map(str, paths)), 300)
         raise ConfigError(
-            f"{named}: no campaign that can be read.{reasons} Give folders with an aggregate.json, or folders"
+            f"{names}: no campaign that can be read.{reasons} Give folders with an aggregate.json, or folders"
             " of such folders."
         )
-    return list(first.values()), left_out
+    return list(first_by_identity.values()), left_out
 
 
 def _campaigns_in(path: Path) -> list[Path]:
     """Return the campaigns at ``path``; includes links inside a folder, and follows a link given itself."""
     try:
-        named = path.resolve()
-        if is_campaign(named) or (named.suffix == ".json" and named.is_file()):
-            return [named]
-        return [p for p in sorted(named.iterdir()) if p.is_dir() and is_campaign(p)]
+        folder = path.resolve()
+        if is_campaign(folder) or (folder.suffix == ".json" and folder.is_file()):
+            return [folder]
+        return [p for p in sorted(folder.iterdir()) if p.is_dir() and is_campaign(p)]
     except OSError as error:
-        where = printable(str(error.filename or path), 300)
+        name = printable(str(error.filename or path), 300)
         raise ConfigError(
-            f"{where}: {error.strerror}. Give a campaign's folder, or one with folders of campaigns in it."
+            f"{name}: {error.strerror}. Give a campaign's folder, or one with folders of campaigns in it."
         ) from error
 
 
@@ -215,9 +217,9 @@ def write_history(history: History, folder: Path) -> list[Path]:
     return [page, data]
 
 
-def heading(found: Comparison) -> str:
+def heading(comparison: Comparison) -> str:
     """Format ``night-02 against night-01``."""
-    return f"{clean(found.b.aggregate.campaign)} against {clean(found.a.aggregate.campaign)}"
+    return f"{clean(comparison.b.aggregate.campaign)} against {clean(comparison.a.aggregate.campaign)}"
 
 
 def render(history: History) -> str:
@@ -249,7 +251,9 @@ def _labels(series: Series, metric: LatencyMetric) -> dict[str, str]:
     }
 
 
-def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMetric) -> dict[str, object]:
+def _entry(
+    side: Side, comparison: Comparison | None, config: str, metric: LatencyMetric
+) -> dict[str, object]:
     """Return one tax of one campaign.
 
     It has the change since the campaign before, and its class on the page if the change is significant.
@@ -258,13 +262,16 @@ def _entry(side: Side, before: Comparison | None, config: str, metric: LatencyMe
     if config not in side.aggregate.configs or rate_per_s is None:
         return {"tax": "no ref_safe" if rate_per_s is None else "-", "known": False, "change": ""}
     tax = number_of(side, config, metric, "ref_safe", rate_per_s)
-    found: dict[str, object] = {"tax": number_text(tax, "ratio"), "known": tax.known, "change": ""}
-    for change in before.changes if before is not None else ():
+    entry: dict[str, object] = {"tax": number_text(tax, "ratio"), "known": tax.known, "change": ""}
+    for change in comparison.changes if comparison is not None else ():
         if (change.config, change.metric) == (config, metric) and change.word in ("worse", "better"):
-            mood = "bad" if change.regression else "open" if change.word == "worse" else "good"
-            said = f"{change.word}, {change_text(change)}"
-            if before is not None and before.rate.a_ref_safe_per_s != before.rate.b_ref_safe_per_s:
+            css_class = "bad" if change.regression else "open" if change.word == "worse" else "good"
+            word_and_change = f"{change.word}, {change_text(change)}"
+            if (
+                comparison is not None
+                and comparison.rate.a_ref_safe_per_s != comparison.rate.b_ref_safe_per_s
+            ):
                 # The change is at another rate than the taxes shown here.
-                said += f" at {before.rate.per_s:g} req/s"
-            return found | {"change": said, "mood": mood}
-    return found
+                word_and_change += f" at {comparison.rate.per_s:g} req/s"
+            return entry | {"change": word_and_change, "mood": css_class}
+    return entry

@@ -66,8 +66,8 @@ def _last_dependent(correlations: Floats, n: int, in_a_row: int) -> int:
     """Return the lag from which ``in_a_row`` autocorrelations are small; the largest if there is none."""
     small = correlations < 2 * math.sqrt(math.log10(n) / n)
     runs = np.convolve(small, np.ones(in_a_row), "valid")[:-1] == in_a_row
-    found = np.flatnonzero(runs)
-    return int(found[0]) if found.size else correlations.size
+    starts = np.flatnonzero(runs)
+    return int(starts[0]) if starts.size else correlations.size
 
 
 # Counts (observations x draws) held at once; 4 MB stay in the cache, which is four times faster.
@@ -153,9 +153,9 @@ class Estimate:
         """Rescale the resamples to Student's t at another confidence, since one factor fits only one."""
         if confidence == self.confidence or math.isinf(self.freedom):
             return self.replicates
-        wider = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
-        moved: Floats = point + wider * (self.replicates - point)
-        return moved
+        ratio = student_factor(self.freedom, confidence) / student_factor(self.freedom, self.confidence)
+        spread: Floats = point + ratio * (self.replicates - point)
+        return spread
 
     def quantity(self, confidence: float) -> Quantity:
         """Return it with its interval, and the reason if the number or an end is missing."""
@@ -183,19 +183,19 @@ def block_length(columns: Iterable[Floats]) -> int:
     are all that a percentile depends on, and which unfinished requests have, too) and once for the side of
     the 90th percentile; at least n^(1/3), and at most a fifth of all.
     """
-    chosen, n = 0.0, 0
+    max_length, n = 0.0, 0
     for column in columns:
         n = max(n, column.size)
-        first = column[:ENOUGH_FOR_LENGTH]
-        if first.size < FEWEST_FOR_LENGTH:
+        beginning = column[:ENOUGH_FOR_LENGTH]
+        if beginning.size < FEWEST_FOR_LENGTH:
             continue
-        longer = math.cbrt(column.size / first.size)
-        ranks = ranks_of(first)
+        scale = math.cbrt(column.size / beginning.size)
+        ranks = ranks_of(beginning)
         above = (ranks > np.percentile(ranks, 90.0)).astype(np.float64)
         for series in (ranks, above):
             if np.ptp(series) > 0:
-                chosen = max(chosen, circular_block_length(series) * longer)
-    return min(max(_shortest(n), math.ceil(2 * chosen)), _longest(n))
+                max_length = max(max_length, circular_block_length(series) * scale)
+    return min(max(_shortest(n), math.ceil(2 * max_length)), _longest(n))
 
 
 def step_block_length(n: int) -> int:
@@ -207,7 +207,7 @@ def step_block_length(n: int) -> int:
     return _longest(n)
 
 
-def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
+def pooled_length(own_length: int, siblings: Sequence[int], n: int) -> int:
     """Return the cell's own length, or the median of all cells under the same load if that is longer.
 
     A cell without a long busy period looks as if its requests were independent; its siblings correct that.
@@ -216,7 +216,7 @@ def pooled_length(own: int, siblings: Sequence[int], n: int) -> int:
         siblings: lengths of all cells of one rate and shape, including this one's.
         n: observations of this cell.
     """
-    return max(own, min(round(float(np.median(siblings))), _longest(n)))
+    return max(own_length, min(round(float(np.median(siblings))), _longest(n)))
 
 
 def _shortest(n: int) -> int:
@@ -300,11 +300,11 @@ def estimate_jointly(
     # A length from more rows than these would make every resample the whole sample, and the interval a point.
     length = min(length or block_length(columns.values()), _longest(n))
     if n < FEWEST_BLOCKS * length:
-        few = unavailable("few_observations", n)
-        return {(name, q): few for name in columns for q in qs}
+        too_few = unavailable("few_observations", n)
+        return {(name, q): too_few for name in columns for q in qs}
     freedom = freedom_of(n, length)
-    wider = factor * small_sample_factor(n, length, confidence)
-    beyond = factor * student_factor(freedom, confidence)
+    widening = factor * small_sample_factor(n, length, confidence)
+    widened_by = factor * student_factor(freedom, confidence)
     at_once = max(1, min(draws, COUNTS_AT_ONCE // n))
     parts: dict[tuple[str, float], list[Floats]] = {(name, q): [] for name in columns for q in qs}
     sorted_columns = {name: SortedColumn.of(values, qs, length) for name, values in columns.items()}
@@ -318,15 +318,15 @@ def estimate_jointly(
     return {
         (name, q): Estimate(
             point := percentile(columns[name], q),
-            widened(point, np.concatenate(found), wider),
+            widened(point, np.concatenate(replicates), widening),
             n,
             None if point is not None else "requests_failed",
             Tail.of(sorted_columns[name].ordered, q, length, factor),
-            beyond,
+            widened_by,
             freedom,
             confidence,
         )
-        for (name, q), found in parts.items()
+        for (name, q), replicates in parts.items()
     }
 
 
@@ -334,8 +334,8 @@ def estimate_percentiles(
     values: Floats, qs: tuple[float, ...], draws: int, rng: np.random.Generator, **options: Unpack[Options]
 ) -> dict[float, Estimate]:
     """Return the same for one column."""
-    found = estimate_jointly({"": values}, qs, draws, rng, **options)
-    return {q: estimate for (_, q), estimate in found.items()}
+    estimates = estimate_jointly({"": values}, qs, draws, rng, **options)
+    return {q: estimate for (_, q), estimate in estimates.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,22 +22,22 @@ def latencies_ms(requests: Sequence[RequestRecord]) -> dict[str, list[float]]:
     Also TTFT and E2E from the actual send. TPOT leaves out one-token outputs, and answers that were not
     streamed have neither TTFT nor TPOT.
     """
-    out: dict[str, list[float]] = {
+    columns: dict[str, list[float]] = {
         k: [] for k in ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms", "e2e_from_send_ms")
     }
     for r in requests:
         ttft, e2e, tpot = r.ttft_ns, r.e2e_ns, r.tpot_ns
-        late = r.t_send_ns - r.t_sched_ns if r.t_send_ns is not None else 0
+        late_ns = r.t_send_ns - r.t_sched_ns if r.t_send_ns is not None else 0
         if ttft is not None or r.status != "ok":
-            out["ttft_ms"].append(math.inf if ttft is None else ttft / NS_PER_MS)
-            out["ttft_from_send_ms"].append(math.inf if ttft is None else (ttft - late) / NS_PER_MS)
-        out["e2e_ms"].append(math.inf if e2e is None else e2e / NS_PER_MS)
-        out["e2e_from_send_ms"].append(math.inf if e2e is None else (e2e - late) / NS_PER_MS)
+            columns["ttft_ms"].append(math.inf if ttft is None else ttft / NS_PER_MS)
+            columns["ttft_from_send_ms"].append(math.inf if ttft is None else (ttft - late_ns) / NS_PER_MS)
+        columns["e2e_ms"].append(math.inf if e2e is None else e2e / NS_PER_MS)
+        columns["e2e_from_send_ms"].append(math.inf if e2e is None else (e2e - late_ns) / NS_PER_MS)
         if r.status != "ok":
-            out["tpot_ms"].append(math.inf)
+            columns["tpot_ms"].append(math.inf)
         elif tpot is not None:
-            out["tpot_ms"].append(tpot / NS_PER_MS)
-    return out
+            columns["tpot_ms"].append(tpot / NS_PER_MS)
+    return columns
 
 
 def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWindow) -> float:
@@ -48,12 +48,12 @@ def effective_throughput_per_s(requests: Sequence[RequestRecord], window: CellWi
     """
     if window.window_s <= 0:
         return 0.0
-    done = sum(
+    n_done = sum(
         1
         for r in requests
         if r.t_done_ns is not None and window.window_start_ns <= r.t_done_ns < window.t_stop_ns
     )
-    return done / window.window_s
+    return n_done / window.window_s
 
 
 def summarise_cell(spec: CellSpec, window: CellWindow, requests: Sequence[RequestRecord]) -> CellSummary:

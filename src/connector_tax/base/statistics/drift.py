@@ -43,14 +43,18 @@ def straight_line(hours: Sequence[float], values: Sequence[float], confidence: f
         # A locked clock, whose p would be 0 divided by 0.
         return Line(0.0, 0.0, 0.0, 1.0, span_h, len(hours))
     freedom = len(hours) - 2
-    ((of_hours, both), (_, of_values)) = np.cov(np.asarray(hours) / span_h, values, bias=True)
-    correlation = float(np.clip(both / math.sqrt(of_hours * of_values), -1.0, 1.0))
-    left = (1 - correlation) * (1 + correlation)
-    change = float(both / of_hours)
-    error = math.sqrt(left * of_values / of_hours / freedom)
-    p_value = student_two_sided_p(correlation * math.sqrt(freedom / max(left, LEAST_LEFT)), freedom)
-    half = float(student_quantile(0.5 + confidence / 2, freedom)) * error
-    return Line(change, change - half, change + half, p_value, span_h, len(hours))
+    ((hours_variance, covariance), (_, values_variance)) = np.cov(
+        np.asarray(hours) / span_h, values, bias=True
+    )
+    correlation = float(np.clip(covariance / math.sqrt(hours_variance * values_variance), -1.0, 1.0))
+    unexplained_share = (1 - correlation) * (1 + correlation)
+    change = float(covariance / hours_variance)
+    error = math.sqrt(unexplained_share * values_variance / hours_variance / freedom)
+    p_value = student_two_sided_p(
+        correlation * math.sqrt(freedom / max(unexplained_share, LEAST_LEFT)), freedom
+    )
+    half_width = float(student_quantile(0.5 + confidence / 2, freedom)) * error
+    return Line(change, change - half_width, change + half_width, p_value, span_h, len(hours))
 
 
 def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: float) -> Line | None:
@@ -67,14 +71,14 @@ def line_through_blocks(points: Sequence[tuple[str, float, float]], confidence: 
     blocks: dict[str, list[tuple[float, float]]] = {}
     for block, hours, value in points:
         blocks.setdefault(block, []).append((hours, value))
-    means = [np.mean(own, axis=0) for own in blocks.values()]
+    means = [np.mean(block_points, axis=0) for block_points in blocks.values()]
     line = straight_line([float(m[0]) for m in means], [float(m[1]) for m in means], confidence)
     if line is None:
         return None
     span_h = float(np.ptp([hours for _, hours, _ in points]))
-    longer = span_h / line.span_h
-    if longer > MOST_LONGER:
+    scale = span_h / line.span_h
+    if scale > MOST_LONGER:
         return None
     return replace(
-        line, change=line.change * longer, low=line.low * longer, high=line.high * longer, span_h=span_h
+        line, change=line.change * scale, low=line.low * scale, high=line.high * scale, span_h=span_h
     )

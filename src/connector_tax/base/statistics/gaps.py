@@ -50,37 +50,37 @@ def gap_percentiles(
         gaps: one array per request, in time order; milliseconds; empty for an answer of one read.
         length: requests per block.
     """
-    gaps = [of_one for of_one in gaps if of_one.size]
+    gaps = [answer_gaps for answer_gaps in gaps if answer_gaps.size]
     n = len(gaps)
     if not n:
         return {q: unavailable("no_token_times") for q in qs}
-    every = np.concatenate(gaps)
-    points = {q: float(np.percentile(every, q)) for q in qs}
+    all_gaps = np.concatenate(gaps)
+    points = {q: float(np.percentile(all_gaps, q)) for q in qs}
     if n < FEWEST_ANSWERS:
-        return {q: Estimate(points[q], np.empty(0), every.size, "few_answers") for q in qs}
+        return {q: Estimate(points[q], np.empty(0), all_gaps.size, "few_answers") for q in qs}
     length = min(length, n // 5)
-    edges = _edges(every)
+    edges = _edges(all_gaps)
     # Counts of each request's gaps per bin.
-    owner = np.repeat(np.arange(n), [g.size for g in gaps])
-    bins = np.searchsorted(edges, every)
-    table = np.bincount(owner * edges.size + bins, minlength=n * edges.size).reshape(n, edges.size)
-    below = np.cumsum(table, axis=1).astype(np.float64)
-    wider = small_sample_factor(n, length, confidence)
-    found: dict[float, list[Floats]] = {q: [] for q in qs}
+    answer_index = np.repeat(np.arange(n), [g.size for g in gaps])
+    bins = np.searchsorted(edges, all_gaps)
+    table = np.bincount(answer_index * edges.size + bins, minlength=n * edges.size).reshape(n, edges.size)
+    cumulative_counts = np.cumsum(table, axis=1).astype(np.float64)
+    widening = small_sample_factor(n, length, confidence)
+    percentiles: dict[float, list[Floats]] = {q: [] for q in qs}
     starts = draw_starts(n, draws, rng, length)
     at_once = max(1, min(draws, COUNTS_AT_ONCE // max(n, edges.size)))
     for first in range(0, draws, at_once):
         counts = counts_of(starts[:, first : first + at_once].copy(), n, length).T.astype(np.float64)
-        drawn = counts @ below
+        drawn_counts = counts @ cumulative_counts
         for q in qs:
-            rank = drawn[:, -1:] * (q / 100)
-            found[q].append(edges[np.argmax(drawn >= rank, axis=1)])
+            rank = drawn_counts[:, -1:] * (q / 100)
+            percentiles[q].append(edges[np.argmax(drawn_counts >= rank, axis=1)])
     freedom = freedom_of(n, length)
     return {
         q: Estimate(
             points[q],
-            widened(points[q], np.concatenate(found[q]), wider),
-            every.size,
+            widened(points[q], np.concatenate(percentiles[q]), widening),
+            all_gaps.size,
             widened_by=student_factor(freedom, confidence),
             freedom=freedom,
             confidence=confidence,
@@ -89,9 +89,9 @@ def gap_percentiles(
     }
 
 
-def _edges(every: Floats) -> Floats:
+def _edges(all_gaps: Floats) -> Floats:
     """Return the upper edges of the bins; the last one is the largest gap."""
     lower = np.linspace(0, 90, LOWER_BINS, endpoint=False)
     upper = np.linspace(90, 100, UPPER_BINS + 1)
-    edges: Floats = np.unique(np.percentile(every, np.concatenate([lower, upper]), method="higher"))
+    edges: Floats = np.unique(np.percentile(all_gaps, np.concatenate([lower, upper]), method="higher"))
     return edges

@@ -34,6 +34,6 @@ def chi_square_quantile(p: Any, freedom: Any) -> Any:
 def ranks_of(values: Floats) -> Floats:
     """Return ranks from 1 up; equal values share their mean rank."""
     _, of_value, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    found: Floats = ((2 * last - counts + 1) / 2)[of_value]
-    return found
+    last_ranks = np.cumsum(counts)
+    ranks: Floats = ((2 * last_ranks - counts + 1) / 2)[of_value]
+    return ranks

@@ -62,7 +62,7 @@ def p_of_outcome(
     """
     if outcome == UNDETERMINED:
         return None
-    found = [p_of(estimate, confidence, lambda *ends: judge(*ends) == outcome)]
+    p_values = [p_of(estimate, confidence, lambda *ends: judge(*ends) == outcome)]
     if where_a_tax is not None:
-        found.append(p_of(where_a_tax, confidence, lambda *ends: effect_of(*ends) == TAX))
-    return max(p for p in found if p is not None)
+        p_values.append(p_of(where_a_tax, confidence, lambda *ends: effect_of(*ends) == TAX))
+    return max(p for p in p_values if p is not None)

@@ -38,10 +38,10 @@ def holm(p_values: list[float | None], tests: int) -> list[float | None]:
         p_values: None for a test that decided nothing; it still counts among ``tests``.
         tests: how many were made.
     """
-    found: list[float | None] = [None] * len(p_values)
+    adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0
     decided = sorted((p, k) for k, p in enumerate(p_values) if p is not None)
-    for rank, (own, k) in enumerate(decided):
-        largest = max(largest, min(1.0, (tests - rank) * own))
-        found[k] = largest
-    return found
+    for rank, (p_value, k) in enumerate(decided):
+        largest = max(largest, min(1.0, (tests - rank) * p_value))
+        adjusted[k] = largest
+    return adjusted

@@ -70,8 +70,8 @@ class _Near:
         """Count the observations of each resample that lie below ``low``; shape (draws,)."""
         if self.under is None or self.under_last is None or starts is None:
             return 0
-        found: Ints = self.under[starts[:-1]].sum(axis=0) + self.under_last[starts[-1]]
-        return found
+        n_below: Ints = self.under[starts[:-1]].sum(axis=0) + self.under_last[starts[-1]]
+        return n_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ class SortedColumn:
     def of(cls, values: Floats, qs: tuple[float, ...], length: int | None = None) -> "SortedColumn":
         """Sort a column; ``length`` is of the blocks, None: search percentiles everywhere."""
         order = np.argsort(values, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(order.size)
-        return cls(order, values[order], {q: _near(place, q, length) for q in qs})
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(order.size)
+        return cls(order, values[order], {q: _near(ranks, q, length) for q in qs})
 
     def percentiles(self, q: float, counts: Counts, starts: Ints | None) -> Floats:
         """Return the percentile of each resample; shape (draws,)."""
@@ -118,21 +118,21 @@ class SortedColumn:
         return np.where(np.isinf(high), np.inf, between)
 
 
-def _near(place: Ints, q: float, length: int | None) -> _Near:
+def _near(ranks: Ints, q: float, length: int | None) -> _Near:
     """Return the places within five standard deviations of a resample's count below the percentile."""
-    n = place.size
+    n = ranks.size
     position = (n - 1) * q / 100
     rank = math.floor(position)
     everywhere = _Near(rank, position - rank, 0, n)
     if length is None:
         return everywhere
     blocks = math.ceil(n / length)
-    spread = _in_blocks(place <= rank, length).std() * math.sqrt(blocks)
+    spread = _in_blocks(ranks <= rank, length).std() * math.sqrt(blocks)
     reach = math.ceil(5 * spread) + 2
     if 2 * reach > n // 2:
         return everywhere
     low, high = max(0, rank - reach), min(n, rank + reach)
-    under, last = place < low, n - length * (blocks - 1)
+    under, last = ranks < low, n - length * (blocks - 1)
     return _Near(rank, position - rank, low, high, _in_blocks(under, length), _in_blocks(under, last))
 
 
@@ -140,19 +140,19 @@ def _in_blocks(chosen: NDArray[np.bool_], length: int) -> Ints:
     """Count the chosen among the ``length`` observations from each place on, with wrap-around; shape (n,)."""
     n = chosen.size
     running = np.concatenate([[0], np.cumsum(np.concatenate([chosen, chosen[:length]]), dtype=np.int64)])
-    found: Ints = running[length : length + n] - running[:n]
-    return found
+    counts: Ints = running[length : length + n] - running[:n]
+    return counts
 
 
 def _first_above(cumulative: NDArray[np.int32], rank: int) -> Ints:
     """Count the entries at most ``rank`` in each non-decreasing column, by bisection of all at once."""
     n, draws = cumulative.shape
     column = np.arange(draws)
-    found = np.zeros(draws, dtype=np.int64)
+    counts = np.zeros(draws, dtype=np.int64)
     for bit in reversed(range(n.bit_length())):
-        reach = found + (1 << bit)
-        inside = reach <= n
-        found[inside] = np.where(
-            cumulative[reach[inside] - 1, column[inside]] <= rank, reach[inside], found[inside]
+        candidates = counts + (1 << bit)
+        inside = candidates <= n
+        counts[inside] = np.where(
+            cumulative[candidates[inside] - 1, column[inside]] <= rank, candidates[inside], counts[inside]
         )
-    return found
+    return counts

@@ -11,13 +11,13 @@ from connector_tax.base.statistics.resampling import Floats
 
 def share_of(part: Estimate, whole: Estimate, confidence: float) -> Estimate:
     """Return ``part / whole``, both of which have a number; a gain has no shares."""
-    both = combine(part, whole)
+    combined = combine(part, whole)
     assert part.point is not None and whole.point is not None
     if not whole.point:
-        return unavailable("zero", both.n)
+        return unavailable("zero", combined.n)
     if effect_of(*whole.interval(confidence)) == GAIN:
-        return unavailable("no_tax", both.n)
-    share = both.estimate(part.point / whole.point, shares(*both.replicates))
+        return unavailable("no_tax", combined.n)
+    share = combined.estimate(part.point / whole.point, shares(*combined.replicates))
     # Open ends of part and whole have their own reason.
     known = None not in (*part.interval(confidence), *whole.interval(confidence))
     open_end = known and None in share.interval(confidence)
@@ -32,6 +32,6 @@ def shares(part: Floats, whole: Floats) -> Floats:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = np.where(part == 0, np.nan, np.copysign(np.inf, part))
-        found: Floats = np.where(whole > 0, part / whole, beyond)
-    found[np.isnan(part) | np.isnan(whole)] = np.nan
-    return found
+        ratios: Floats = np.where(whole > 0, part / whole, beyond)
+    ratios[np.isnan(part) | np.isnan(whole)] = np.nan
+    return ratios

@@ -33,25 +33,25 @@ class LogMean:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the equal-tailed interval; an upper end beyond the largest float is infinite."""
-        reach = float(-student_quantile((1 - confidence) / 2, self.freedom)) * self.error
+        half_width = float(-student_quantile((1 - confidence) / 2, self.freedom)) * self.error
         with np.errstate(over="ignore"):
-            low, high = np.expm1([self.log_ratio - reach, self.log_ratio + reach])
+            low, high = np.expm1([self.log_ratio - half_width, self.log_ratio + half_width])
         return float(low), float(high)
 
 
-def log_mean(log_ratios: Floats, beside: float = 0.0) -> LogMean:
+def log_mean(log_ratios: Floats, shared_error: float = 0.0) -> LogMean:
     """Return the mean of log ratios, shape (observations,), at least two.
 
     Args:
-        beside: a standard error of the mean that the observations do not show.
+        shared_error: a standard error of the mean that the observations do not show.
     """
     n = log_ratios.size
-    error = math.hypot(float(log_ratios.std(ddof=1)) / math.sqrt(n), beside)
+    error = math.hypot(float(log_ratios.std(ddof=1)) / math.sqrt(n), shared_error)
     return LogMean(float(log_ratios.mean()), error, n - 1)
 
 
 def mean_interval(values: Floats, confidence: float) -> tuple[float, float, float]:
     """Return mean, lower and upper end of additive values; shape (observations,), at least two."""
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
-    reach = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
-    return mean, mean - reach, mean + reach
+    half_width = float(-student_quantile((1 - confidence) / 2, values.size - 1)) * error
+    return mean, mean - half_width, mean + half_width

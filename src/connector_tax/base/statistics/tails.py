@@ -75,16 +75,20 @@ class Tail:
         deviation = self.factor * t / math.sqrt(self.independent * self.share * (1 - self.share))
         logit = math.log(self.share / (1 - self.share)) + deviation
         level = 1 / (1 + math.exp(-logit))
-        seen = self._quantile(level)
-        last = max(self.share, 1 - 1 / self.independent)
-        if level <= last:
-            return seen
+        observed = self._quantile(level)
+        last_level = max(self.share, 1 - 1 / self.independent)
+        if level <= last_level:
+            return observed
         # -ln(1 - level) from the logit itself: with two blocks and 99.9 % the level rounds to 1.
-        beyond = float(np.logaddexp(0.0, logit)) + math.log1p(-last)
+        beyond = float(np.logaddexp(0.0, logit)) + math.log1p(-last_level)
         # The next value of an exponential law whose mean comes from few values follows Pareto's, slightly
         # longer.
-        few = max(1, self.excesses)
-        return max(seen, self._quantile(last) + self.excess * few * math.expm1(min(beyond / few, FARTHEST)))
+        n_excesses = max(1, self.excesses)
+        return max(
+            observed,
+            self._quantile(last_level)
+            + self.excess * n_excesses * math.expm1(min(beyond / n_excesses, FARTHEST)),
+        )
 
     def _quantile(self, level: float) -> float:
         """Interpolate linearly between order statistics; +infinity if it touches an infinite one."""

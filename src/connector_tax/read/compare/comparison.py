@@ -249,25 +249,33 @@ def compare(
     changes: list[Change] = []
     only_in: list[OnlyIn] = []
     in_neither: list[InNeither] = []
-    planned = [{c: side.aggregate.configs[c].status for c in side.aggregate.config_ids} for side in (a, b)]
-    ids = [c for c in dict.fromkeys([*planned[0], *planned[1]]) if c not in ("plain", PLAIN_AGAIN)]
+    statuses_by_config = [
+        {c: side.aggregate.configs[c].status for c in side.aggregate.config_ids} for side in (a, b)
+    ]
+    ids = [
+        c
+        for c in dict.fromkeys([*statuses_by_config[0], *statuses_by_config[1]])
+        if c not in ("plain", PLAIN_AGAIN)
+    ]
     for config in ids:
-        there = [side for side in (a, b) if _measured(side.aggregate, config, rate.per_s)]
-        if len(there) == 1:
-            other = b if there[0] is a else a
-            only_in.append(OnlyIn(there[0].name, config, why_absent(other.aggregate, config)))
-        if not there:
+        measured_sides = [side for side in (a, b) if _measured(side.aggregate, config, rate.per_s)]
+        if len(measured_sides) == 1:
+            other = b if measured_sides[0] is a else a
+            only_in.append(OnlyIn(measured_sides[0].name, config, why_absent(other.aggregate, config)))
+        if not measured_sides:
             statuses = {
-                side.name: own[config] for side, own in zip((a, b), planned, strict=True) if config in own
+                side.name: statuses_of_side[config]
+                for side, statuses_of_side in zip((a, b), statuses_by_config, strict=True)
+                if config in statuses_of_side
             }
             skipped = set(statuses.values()) == {"skipped"}
             first, second = (why_absent(side.aggregate, config) for side in (a, b))
-            why = first if first == second else f"in A {first}; in B {second}"
-            in_neither.append(InNeither(config, why, skipped, tuple(statuses)))
-        if len(there) == 2 and rate.per_s is not None:
+            reason = first if first == second else f"in A {first}; in B {second}"
+            in_neither.append(InNeither(config, reason, skipped, tuple(statuses)))
+        if len(measured_sides) == 2 and rate.per_s is not None:
             changes += _changes(a, b, config, rate.per_s, fail_above, deciding)
-    found = (tuple(changes), tuple(only_in), tuple(in_neither), allow_missing)
-    return Comparison(a, b, confidence, fail_above, deciding, rate, *found)
+    parts = (tuple(changes), tuple(only_in), tuple(in_neither), allow_missing)
+    return Comparison(a, b, confidence, fail_above, deciding, rate, *parts)
 
 
 def _refuse_unlike(a: Side, b: Side) -> None:
@@ -294,24 +302,24 @@ def common_rate(a: Side, b: Side) -> Rate:
     """
     first, second = (reference_rate(side.aggregate, "ref_safe") for side in (a, b))
 
-    def found(code: str, per_s: float | None = None, sides: list[str] | None = None) -> Rate:
+    def rate_of(code: str, per_s: float | None = None, sides: list[str] | None = None) -> Rate:
         rates = ["-" if r is None else rate_text(r) for r in (first, second, per_s)]
-        words = label("comparison_rate", code).format(*rates, sides=listing(sides or []))
-        return Rate(per_s, first, second, words)
+        sentence = label("comparison_rate", code).format(*rates, sides=listing(sides or []))
+        return Rate(per_s, first, second, sentence)
 
     if first is None or second is None:
-        return found("missing", sides=[s.name for s, r in ((a, first), (b, second)) if r is None])
-    if fallen := [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]:
+        return rate_of("missing", sides=[s.name for s, r in ((a, first), (b, second)) if r is None])
+    if fallback_sides := [side.name for side in (a, b) if FALLBACK in reference_flags(side.aggregate)]:
         # Also if both fell back to the same rate: the share of queueing in the taxes is unknown.
-        return found("fallback", sides=fallen)
+        return rate_of("fallback", sides=fallback_sides)
     if first == second:
-        return found("equal", first)
+        return rate_of("equal", first)
     measured = [{cell.rate_per_s for cell in rated_cells(side.aggregate, "a", "plain")} for side in (a, b)]
     # Below ref_safe nothing is saturated, by definition.
     healthy = [r for r in measured[0] & measured[1] if r <= min(first, second)]
     if not healthy:
-        return found("none", None)
-    return found("highest", max([r for r in healthy if _some_alike(a, b, r)] or healthy))
+        return rate_of("none", None)
+    return rate_of("highest", max([r for r in healthy if _some_alike(a, b, r)] or healthy))
 
 
 def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
@@ -327,7 +335,7 @@ def _some_alike(a: Side, b: Side, rate_per_s: float) -> bool:
 def _changes(
     a: Side, b: Side, config: str, rate_per_s: float, fail_above: float, deciding: tuple[LatencyMetric, ...]
 ) -> list[Change]:
-    found = []
+    changes = []
     metrics: tuple[Metric, ...] = (*LATENCIES, *STEPS)
     states = [side.aggregate.configs.get(config) for side in (a, b)]
     for metric in metrics:
@@ -335,16 +343,16 @@ def _changes(
             continue
         first, second = (tax_at(side.aggregate, config, metric, rate_per_s) for side in (a, b))
         why_not = _why_not(first, second)
-        timed = all(side.aggregate.step_timing_available for side in (a, b))
-        if metric in STEPS and why_not and not (timed and (first.known or second.known)):
+        both_timed = all(side.aggregate.step_timing_available for side in (a, b))
+        if metric in STEPS and why_not and not (both_timed and (first.known or second.known)):
             continue  # not every release can be timed
-        value = None if why_not else _difference(first, second)
-        rose = value is not None and value.point > fail_above and value.low is not None and value.low > 0
+        change = None if why_not else _difference(first, second)
+        rose = change is not None and change.point > fail_above and change.low is not None and change.low > 0
         regression = metric in deciding and rose and is_connector(config)
         unit: Unit = "ratio" if metric in LATENCIES else "us"
-        word = word_of(value, regression)
-        found.append(Change(config, metric, unit, first, second, value, why_not or None, word, regression))
-    return found
+        word = word_of(change, regression)
+        changes.append(Change(config, metric, unit, first, second, change, why_not or None, word, regression))
+    return changes
 
 
 def word_of(change: Interval | None, regression: bool) -> str:

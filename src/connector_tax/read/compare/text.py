@@ -77,11 +77,13 @@ def differences(comparison: Comparison) -> list[Difference]:
 
 def _flags(side: Side, comparison: Comparison) -> dict[str, str]:
     """Return the flags of the reference rates, and of the cells behind the taxes that are compared."""
-    at = comparison.rate.per_s
-    behind = {f for c in comparison.changes for f in flags_at(side.aggregate, c.config, c.metric, at)}
+    rate_per_s = comparison.rate.per_s
+    cell_flags = {
+        f for c in comparison.changes for f in flags_at(side.aggregate, c.config, c.metric, rate_per_s)
+    }
     return {
         "flags of the reference rates": _text(reference_flags(side.aggregate)),
-        "flags of the cells": _text(sorted(behind)),
+        "flags of the cells": _text(sorted(cell_flags)),
     }
 
 
@@ -120,22 +122,24 @@ def _facts(side: Side, configs: Collection[str]) -> dict[str, str]:
     Args:
         configs: connectors whose launch settings are included.
     """
-    given: dict[str, Any] = msgspec.to_builtins(side.aggregate.provenance)
-    every = given["settings"].get("connectors") or {}
-    given["settings"] |= {"connectors": {c: own for c, own in every.items() if c in configs}}
+    provenance: dict[str, Any] = msgspec.to_builtins(side.aggregate.provenance)
+    connector_settings = provenance["settings"].get("connectors") or {}
+    provenance["settings"] |= {
+        "connectors": {c: settings for c, settings in connector_settings.items() if c in configs}
+    }
     if (clock := side.aggregate.provenance.clock) is not None:
-        given["virtual_gpu"] = virtual_name(clock)
-    found = _flat({name: value for name, value in given.items() if name not in _UNASKED})
-    found["step times"] = "recorded" if side.aggregate.step_timing_available else "not recorded"
-    return found | {f"{r}, req/s": _text(reference_rate(side.aggregate, r)) for r in REFERENCES}
+        provenance["virtual_gpu"] = virtual_name(clock)
+    facts = _flat({name: value for name, value in provenance.items() if name not in _UNASKED})
+    facts["step times"] = "recorded" if side.aggregate.step_timing_available else "not recorded"
+    return facts | {f"{r}, req/s": _text(reference_rate(side.aggregate, r)) for r in REFERENCES}
 
 
-def _flat(value: Mapping[str, object], before: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+def _flat(value: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    facts: dict[str, str] = {}
     for key, inner in value.items():
-        name = f"{before}{key}"
-        found |= _flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: _text(inner)}
-    return found
+        name = f"{prefix}{key}"
+        facts |= _flat(inner, f"{name}.") if isinstance(inner, Mapping) else {name: _text(inner)}
+    return facts
 
 
 def _text(value: object) -> str:
@@ -150,18 +154,18 @@ def _text(value: object) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Return the notes that qualify every number."""
     a, b = (side.aggregate.provenance for side in comparison.sides)
-    found = []
+    side_notes = []
     for side in comparison.sides:
         flags = reference_flags(side.aggregate)
-        about = [source_note(side.aggregate), *(f"{flag}: {label('rate_flag', flag)}" for flag in flags)]
-        found += [f"{side.name}: {text}" for text in about if text]
+        texts = [source_note(side.aggregate), *(f"{flag}: {label('rate_flag', flag)}" for flag in flags)]
+        side_notes += [f"{side.name}: {text}" for text in texts if text]
     clocks = [None if (clock := p.clock) is None else clock.sha256 for p in (a, b)]
     codes = {
         "same_campaign": identity(comparison.a) == identity(comparison.b),
         "two_engines": a.measured_on.kind != b.measured_on.kind or clocks[0] != clocks[1],
         "one_launch": any(n.known and n.n_blocks == 1 for c in comparison.changes for n in (c.a, c.b)),
     }
-    return [*(label("comparison_note", code) for code, holds in codes.items() if holds), *found]
+    return [*(label("comparison_note", code) for code, holds in codes.items() if holds), *side_notes]
 
 
 def identity(side: Side) -> tuple[object, ...]:
@@ -180,8 +184,8 @@ def identity(side: Side) -> tuple[object, ...]:
         provenance.engine_kind,
         provenance.gpu,
         *(
-            tuple(sorted((n, _text(v)) for n, v in own.items() if n not in PASSING))
-            for own in (host, provenance.versions)
+            tuple(sorted((n, _text(v)) for n, v in facts.items() if n not in PASSING))
+            for facts in (host, provenance.versions)
         ),
     )
 
@@ -219,15 +223,15 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def side_document(side: Side) -> dict[str, Scalar]:
-    found = side.aggregate
+    aggregate = side.aggregate
     # A path that is not UTF-8 would make the document unwritable.
-    path, vllm = printable(str(side.path)), found.provenance.versions.get("vllm")
-    return {"path": path, "campaign": found.campaign, "date": found.date, "vllm": vllm}
+    path, vllm = printable(str(side.path)), aggregate.provenance.versions.get("vllm")
+    return {"path": path, "campaign": aggregate.campaign, "date": aggregate.date, "vllm": vllm}
 
 
-def comparison_json_text(found: Comparison) -> str:
+def comparison_json_text(comparison: Comparison) -> str:
     """Return the document in ASCII, since terminals take an unescaped U+009B as the start of a command."""
-    return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(found)))), indent=2)
+    return json.dumps(json.loads(to_json(msgspec.to_builtins(comparison_document(comparison)))), indent=2)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -243,21 +247,23 @@ def comparison_text(comparison: Comparison) -> str:
 
 def _columns(change: Change) -> list[str]:
     marks = ["REGRESSION"] * change.regression + ["decides nothing"] * (not change.decides)
-    both = change.a.known and change.b.known and change.reason
+    both_known = change.a.known and change.b.known and change.reason
     return [
         change.config,
         f"A {number_text(change.a, change.unit)}",
         f"B {number_text(change.b, change.unit)}",
-        f"change {change_text(change)}" if change.change is not None else f"({change.reason})" * bool(both),
+        f"change {change_text(change)}"
+        if change.change is not None
+        else f"({change.reason})" * bool(both_known),
         ", ".join([change.word, *marks]),
     ]
 
 
-def number_text(found: Number, unit: Unit) -> str:
+def number_text(number: Number, unit: Unit) -> str:
     """Format a tax with its interval and launches, or why there is none."""
-    if (value := found.interval) is None:
-        return f"not available ({clean(found.reason or '')})"
-    return f"{with_interval(value, unit)} {launches_text(found.n_blocks)}{', saturated' * found.overloaded}"
+    if (value := number.interval) is None:
+        return f"not available ({clean(number.reason or '')})"
+    return f"{with_interval(value, unit)} {launches_text(number.n_blocks)}{', saturated' * number.overloaded}"
 
 
 def change_text(change: Change) -> str:
@@ -267,22 +273,22 @@ def change_text(change: Change) -> str:
 
 def sentence(c: Comparison) -> str:
     """Return the verdict on one line, with what qualifies it, since it is quoted alone."""
-    named = {id(x): f"{METRIC_WORDS[x.metric]} of {x.config}" for x in c.changes}
+    tax_labels = {id(x): f"{METRIC_WORDS[x.metric]} of {x.config}" for x in c.changes}
     absent = [x for x in c.in_neither if is_connector(x.config)]
-    both = [x for x in absent if len(x.planned_in) == 2]
+    absent_in_both = [x for x in absent if len(x.planned_in) == 2]
     missing: dict[str, list[str]] = {}
     for x in c.missing:
-        missing.setdefault(x.reason or "", []).append(named[id(x)])
+        missing.setdefault(x.reason or "", []).append(tax_labels[id(x)])
     parts = {
-        "risen": [f"{named[id(x)]} by {change_text(x)}" for x in c.regressions],
-        "unbounded": [f"{named[id(x)]} by {change_text(x)}" for x in c.unbounded],
+        "risen": [f"{tax_labels[id(x)]} by {change_text(x)}" for x in c.regressions],
+        "unbounded": [f"{tax_labels[id(x)]} by {change_text(x)}" for x in c.unbounded],
         "lost": [f"{listing(names, MOST_NAMED)} ({clean(why)})" for why, names in missing.items()],
-        "in_neither": [f"{x.config} ({clean(x.reason)})" for x in both if not x.skipped],
-        "skipped": [x.config for x in both if x.skipped],
+        "in_neither": [f"{x.config} ({clean(x.reason)})" for x in absent_in_both if not x.skipped],
+        "skipped": [x.config for x in absent_in_both if x.skipped],
         "planned_in_one": [f"{x.config} ({x.planned_in[0]})" for x in absent if len(x.planned_in) == 1],
         "only_in_one": [f"{x.config} ({x.side})" for x in c.only_in if is_connector(x.config)],
         "saturated": [
-            f"{named[id(x)]} in {side}"
+            f"{tax_labels[id(x)]} in {side}"
             for x in c.decisive
             for side, found in (("A", x.a), ("B", x.b))
             if found.overloaded
@@ -290,7 +296,7 @@ def sentence(c: Comparison) -> str:
         "kinds": [
             f"{side} {', '.join(kinds)}"
             for side, found in (("A", [x.a for x in c.decisive]), ("B", [x.b for x in c.decisive]))
-            if (kinds := [launches_text(n) for n in sorted({own.n_blocks for own in found})])
+            if (kinds := [launches_text(n) for n in sorted({number.n_blocks for number in found})])
         ],
         "flags": [
             f"{side.name} {', '.join(map(clean, flags))}"
@@ -299,15 +305,15 @@ def sentence(c: Comparison) -> str:
         ],
     }
     sources = [side.aggregate.measured_on for side in c.sides]
-    on = [clean(f"{label('source', source.kind)} {source.device}", 96) for source in sources]
+    devices = [clean(f"{label('source', source.kind)} {source.device}", 96) for source in sources]
     verdict = label("comparison", VERDICTS[c.exit_code]).format(
         n=len(c.decisive), limit=f"{c.fail_above * 100:g} pp", risen=len(c.regressions), asked=len(c.asked)
     )
-    where = on[0] if on[0] == on[1] else f"A on {on[0]}, B on {on[1]}"
-    said = [] if c.rate.per_s is not None else [c.rate.sentence.rstrip(".")]
+    device_text = devices[0] if devices[0] == devices[1] else f"A on {devices[0]}, B on {devices[1]}"
+    sentences = [] if c.rate.per_s is not None else [c.rate.sentence.rstrip(".")]
     if identity(c.a) == identity(c.b):
-        said.append(label("comparison_note", "same_campaign").rstrip("."))
+        sentences.append(label("comparison_note", "same_campaign").rstrip("."))
     for code, items in parts.items():
         if items:
-            said.append(f"{labels()['compared'][code]}: {listing(items, MOST_NAMED)}")
-    return f"{verdict} ({where}). {'. '.join(said)}".rstrip(". ") + "."
+            sentences.append(f"{labels()['compared'][code]}: {listing(items, MOST_NAMED)}")
+    return f"{verdict} ({device_text}). {'. '.join(sentences)}".rstrip(". ") + "."

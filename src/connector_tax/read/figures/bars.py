@@ -70,12 +70,17 @@ Grid = dict[tuple[int, int], TaxRow]
 
 
 def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
-    every = {(m, r): main_taxes(aggregate, metric=m, reference=r) for m, r in product(METRICS, REFERENCES)}
-    known = {c for found in every.values() for c in found}
+    all_taxes = {
+        (m, r): main_taxes(aggregate, metric=m, reference=r) for m, r in product(METRICS, REFERENCES)
+    }
+    known = {c for tax_by_config in all_taxes.values() for c in tax_by_config}
     order = connectors_or_all([c for c in aggregate.config_ids if c in known])
     if not order:
         return omitted("no_taxes")
-    taxes = {place: {c: tax for c, tax in found.items() if c in order} for place, found in every.items()}
+    taxes = {
+        key: {c: tax for c, tax in tax_by_config.items() if c in order}
+        for key, tax_by_config in all_taxes.items()
+    }
     metrics = [m for m in METRICS if any(taxes[m, r] for r in REFERENCES)]
     names: dict[Reference, str] = {r: r for r in REFERENCES if any(taxes[m, r] for m in METRICS)}
     safe, load = (reference_rate(aggregate, r) for r in REFERENCES)
@@ -111,7 +116,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
                 floors.append(axes.axvspan(low, high, color=FLOOR, linewidth=0, zorder=0))
     legend: list[Artist] = [
         Patch(facecolor="#FFFFFF" if HATCH_OF[r] else "#999999", edgecolor="#333333", hatch=HATCH_OF[r],
-              label=words if (at := reference_rate(aggregate, r)) is None else f"{words} ({rate(at)})")
+              label=words if (per_s := reference_rate(aggregate, r)) is None else f"{words} ({rate(per_s)})")
         for r, words in names.items()
     ]  # fmt: skip
     if len(names) == 2:
@@ -119,13 +124,13 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     if floors:
         legend.append(Patch(facecolor=FLOOR, label="plain against itself"))
     shown = [tax for m in metrics for r in names for tax in taxes[m, r].values()]
-    some = {tax.config for tax in shown}
+    shown_configs = {tax.config for tax in shown}
     missing = [
         f"{METRICS[m].removesuffix(' p90')} of {c} at {r}"
         for r in names
         for m in METRICS
         for c in order
-        if c in some and c not in taxes[m, r]
+        if c in shown_configs and c not in taxes[m, r]
     ]
     return finished(
         aggregate,
@@ -133,7 +138,7 @@ def draw_bars(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         figure,
         [_columns(tax, BAR_COLUMNS) for tax in shown],
         taxes=shown,
-        lists={**launches(shown), "no_bar": missing, **not_shown(aggregate, "a", some, taxes=shown)},
+        lists={**launches(shown), "no_bar": missing, **not_shown(aggregate, "a", shown_configs, taxes=shown)},
         legend=legend,
     )
 
@@ -155,35 +160,40 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     A shape that some configuration could not hold at ref_safe was measured at a lower rate; then every cell
     shows its rate. At Phase A's shape the main tax counts, as in Figure 4, even if Phase B's cell is missing.
     """
-    own = [
+    phase_b_taxes = [
         tax
         for tax in aggregate.taxes
         if (tax.phase, tax.metric, tax.reference) == ("b", "ttft_p90", "ref_safe") and tax.config != "plain"
     ]
-    every = _grids(aggregate, own)
-    order = connectors_or_all([c for c in aggregate.config_ids if c in every])
+    grids = _grids(aggregate, phase_b_taxes)
+    order = connectors_or_all([c for c in aggregate.config_ids if c in grids])
     if not order:
         return omitted("no_shapes")
-    inputs, outputs = sorted({t.input_tokens for t in own}), sorted({t.output_tokens for t in own})
+    inputs, outputs = (
+        sorted({t.input_tokens for t in phase_b_taxes}),
+        sorted({t.output_tokens for t in phase_b_taxes}),
+    )
     names = names_of(aggregate, order)
-    taxes = [tax for c in order for _, tax in sorted(every[c].items())]
+    taxes = [tax for c in order for _, tax in sorted(grids[c].items())]
     rates = {tax.rate_per_s for tax in taxes}
     form = FORM.get()
     texts = {id(tax): _cell_text(tax, len(rates) > 1, "\n" if form.narrow else " ") for tax in taxes}
     cells = [text.split("\n") for text in texts.values()]
 
     # Cells are as large as their numbers need; as many panels as fit stand side by side.
-    widest, tallest = max(len(line) for cell in cells for line in cell), max(map(len, cells))
-    wide = max(len(outputs) * (0.57 * form.small * widest + 3), 0.6 * form.small * max(map(len, names)))
-    panel = (wide + form.small) / 72
-    space = (form.width or 11.0) - 0.09 * form.text
-    columns = max(1, min(len(order), 4, int(space / (0.85 * panel))))
-    lines = -(-len(order) // columns)
-    high = len(inputs) * (1.35 * tallest * form.small + 4) + 2.2 * form.text
-    height = (lines * high + 9 * form.text) / 72
-    figure = new_figure(max(8.0, columns * panel + 0.1 * form.text), height / form.tallness)
-    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    fits = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / columns / panel)
+    max_chars, max_lines = max(len(line) for cell in cells for line in cell), max(map(len, cells))
+    grid_width_pt = max(
+        len(outputs) * (0.57 * form.small * max_chars + 3), 0.6 * form.small * max(map(len, names))
+    )
+    panel_width_in = (grid_width_pt + form.small) / 72
+    space_in = (form.width or 11.0) - 0.09 * form.text
+    n_columns = max(1, min(len(order), 4, int(space_in / (0.85 * panel_width_in))))
+    n_rows = -(-len(order) // n_columns)
+    panel_height_pt = len(inputs) * (1.35 * max_lines * form.small + 4) + 2.2 * form.text
+    height = (n_rows * panel_height_pt + 9 * form.text) / 72
+    figure = new_figure(max(8.0, n_columns * panel_width_in + 0.1 * form.text), height / form.tallness)
+    panels = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True)
+    text_scale = min(1.0, (figure.get_figwidth() - 0.09 * form.text) / n_columns / panel_width_in)
     points = sorted(abs(tax.point) for tax in taxes if tax.point is not None)
     # One saturated cell must not bleach the rest: the scale ends at three times the median; the text has the
     # number.
@@ -194,23 +204,23 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         if position >= len(order):
             axes.set_axis_off()
             continue
-        grid = every[order[position]]
+        grid = grids[order[position]]
         values = np.array([[grid[i, o].point if (i, o) in grid else np.nan for o in outputs] for i in inputs])
         axes.pcolormesh(values, cmap=colours, norm=norm, edgecolors="#FFFFFF", linewidth=1.5)
         for (row, i), (column, o) in product(enumerate(inputs), enumerate(outputs)):
             tax = grid.get((i, o))
             text, colour = texts.get(id(tax), "n/a"), colours(norm(values[row, column]))
-            _write_cell(axes, column, row, tax, text, colour, form.small * fits)
+            _write_cell(axes, column, row, tax, text, colour, form.small * text_scale)
         axes.set_xticks(np.arange(len(outputs)) + 0.5, [f"{o:,}" for o in outputs])
         axes.set_yticks(np.arange(len(inputs)) + 0.5, [f"{i:,}" for i in inputs])
         axes.set_ylim(len(inputs), 0)
         axes.tick_params(length=0)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
-        axes.set_title(names[position], loc="left", fontsize=form.small * fits)
-        if position % columns == 0:
+        axes.set_title(names[position], loc="left", fontsize=form.small * text_scale)
+        if position % n_columns == 0:
             axes.set_ylabel("prompt (tokens)")
-        if position >= columns * (lines - 1):
+        if position >= n_columns * (n_rows - 1):
             axes.set_xlabel("output (tokens)")
     extend = "both" if points[-1] > limit else "neither"
     bar = figure.colorbar(
@@ -218,7 +228,7 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     )
     bar.set_label("tax of TTFT p90 (%); hatched: interval covers 0")
     percent_axis(bar.ax.xaxis)
-    missing = [f"{c} {i}x{o}" for c, i, o in product(order, inputs, outputs) if (i, o) not in every[c]]
+    missing = [f"{c} {i}x{o}" for c, i, o in product(order, inputs, outputs) if (i, o) not in grids[c]]
     return finished(
         aggregate,
         name,
@@ -231,16 +241,16 @@ def draw_shapes(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     )
 
 
-def _grids(aggregate: Aggregate, own: Sequence[TaxRow]) -> dict[str, Grid]:
+def _grids(aggregate: Aggregate, phase_b_taxes: Sequence[TaxRow]) -> dict[str, Grid]:
     """Return configuration -> shape -> main tax, for Phase B's shapes; Phase B's own cells may be missing."""
     grids: dict[str, Grid] = {}
-    for measured in own:
-        tax = main_tax_for(aggregate, measured)
+    for phase_b_tax in phase_b_taxes:
+        tax = main_tax_for(aggregate, phase_b_tax)
         if tax.known:
-            grids.setdefault(tax.config, {})[measured.shape] = tax
-    for config, main in main_taxes(aggregate, metric="ttft_p90", reference="ref_safe").items():
-        if (main.shape, main.rate_per_s) in {(tax.shape, tax.rate_per_s) for tax in own}:
-            grids.setdefault(config, {}).setdefault(main.shape, main)
+            grids.setdefault(tax.config, {})[phase_b_tax.shape] = tax
+    for config, main_tax in main_taxes(aggregate, metric="ttft_p90", reference="ref_safe").items():
+        if (main_tax.shape, main_tax.rate_per_s) in {(tax.shape, tax.rate_per_s) for tax in phase_b_taxes}:
+            grids.setdefault(config, {}).setdefault(main_tax.shape, main_tax)
     return grids
 
 
@@ -305,43 +315,48 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     for row in aggregate.decomposition:
         if (stack := _stack(row)) is not None and row.metric in METRICS:
             stacks.setdefault(row.metric, {})[row.config] = stack
-    every = [stack for found in stacks.values() for stack in found.values()]
-    if not any(stack.parts for stack in every):
+    all_stacks = [stack for stack_by_config in stacks.values() for stack in stack_by_config.values()]
+    if not any(stack.parts for stack in all_stacks):
         return _not_split(aggregate)
-    order = [c for c in aggregate.config_ids if any(c in found for found in stacks.values())]
+    order = [
+        c for c in aggregate.config_ids if any(c in stack_by_config for stack_by_config in stacks.values())
+    ]
     figure = new_figure(10.4, 1.0 + 0.8 * len(order), len(stacks))
     rows: list[Row] = []
     shown: list[TaxRow] = []
     metrics = [m for m in METRICS if m in stacks]
     for axes, metric in zip(side_by_side(figure, len(metrics)), metrics, strict=True):
-        found, bars = stacks[metric], Bars(axes)
-        for place, config in enumerate(order):
-            stack = found.get(config)
+        stack_by_config, bars = stacks[metric], Bars(axes)
+        for position, config in enumerate(order):
+            stack = stack_by_config.get(config)
             if stack is None:
-                write_behind(axes, place, [], "not available", GREY)
+                write_behind(axes, position, [], "not available", GREY)
                 continue
             if "flags" not in stack.parts:
                 words = f"{'flags' if stack.parts else 'parts'} not told apart"
-                write_behind(axes, place + OFFSETS[0], [], words, GREY)
+                write_behind(axes, position + OFFSETS[0], [], words, GREY)
             start = 0.0
             for offset, part in zip(OFFSETS, PARTS, strict=False):
                 if (value := stack.parts.get(part)) is not None:
-                    bars.ends.extend(_bar(axes, place + offset, config, part, start, value))
+                    bars.ends.extend(_bar(axes, position + offset, config, part, start, value))
                     start += value.point
-            y, whole = place + OFFSETS[-1], stack.total
+            y, whole = position + OFFSETS[-1], stack.total
             bars.interval(y, whole, percent(whole.point), colour=WHOLE)
             axes.plot(whole.point, y, "|", color=WHOLE, markersize=2 * FORM.get().mark, markeredgewidth=1.8)
             rows += [
                 {"config": config, "metric": metric, "part": p, "tax": v.point, "low": v.low, "high": v.high}
                 for p, v in {**stack.parts, "total": whole}.items()
             ]
-            axes.axhline(place + 0.5, color="#DDDDDD", linewidth=0.6)
+            axes.axhline(position + 0.5, color="#DDDDDD", linewidth=0.6)
         bars.label(names_of(aggregate, order), f"tax of {METRICS[metric]} (%)")
         # The taxes behind the bars: those that are split, and those that are parts.
-        behind = {*found, *(MATCHED + c for c, s in found.items() if "flags" in s.parts)}
-        behind |= {NOOP for s in found.values() if "framework" in s.parts}
+        configs_behind = {
+            *stack_by_config,
+            *(MATCHED + c for c, s in stack_by_config.items() if "flags" in s.parts),
+        }
+        configs_behind |= {NOOP for s in stack_by_config.values() if "framework" in s.parts}
         taxes = main_taxes(aggregate, metric=metric, reference="ref_safe")
-        shown += [tax for c, tax in taxes.items() if c in behind]
+        shown += [tax for c, tax in taxes.items() if c in configs_behind]
     legend: list[Artist] = [
         Patch(facecolor=FLAGS_COLOUR, label="flags: settings it switches"),
         Patch(facecolor=look_of(NOOP).colour, label="framework: the no-op connector"),
@@ -349,8 +364,12 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         Line2D([], [], color=WHISKER, marker="o", label="a part's interval"),
         Line2D([], [], color=WHOLE, marker="|", markersize=2 * FORM.get().mark, label="whole tax"),
     ]
-    at = reference_rate(aggregate, "ref_safe")
-    not_split = [c for c in order if any(c in found and not found[c].parts for found in stacks.values())]
+    rate_per_s = reference_rate(aggregate, "ref_safe")
+    not_split = [
+        c
+        for c in order
+        if any(c in stack_by_config and not stack_by_config[c].parts for stack_by_config in stacks.values())
+    ]
     return finished(
         aggregate,
         name,
@@ -360,19 +379,19 @@ def draw_decomposition(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         lists={
             **launches(shown),
             "not_split": not_split,
-            **not_shown(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=at),
+            **not_shown(aggregate, "a", {NOOP, *order}, taxes=shown, rate_per_s=rate_per_s),
         },
-        legend=legend if any("flags" in stack.parts for stack in every) else legend[1:],
-        rate_per_s=at,
+        legend=legend if any("flags" in stack.parts for stack in all_stacks) else legend[1:],
+        rate_per_s=rate_per_s,
     )
 
 
 def _stack(row: Decomposition) -> Stack | None:
     if (total := row.total.interval) is None:
         return None
-    wanted = PARTS[1:] if row.parts == 2 else PARTS
-    parts = {p: value for p in wanted if (value := getattr(row, p).interval) is not None}
-    return Stack(total, parts if len(parts) == len(wanted) else {})
+    part_names = PARTS[1:] if row.parts == 2 else PARTS
+    parts = {p: value for p in part_names if (value := getattr(row, p).interval) is not None}
+    return Stack(total, parts if len(parts) == len(part_names) else {})
 
 
 def _not_split(aggregate: Aggregate) -> Omitted:
@@ -396,11 +415,11 @@ def _bar(axes: Any, y: float, config: str, part: str, start: float, value: Inter
     }[part]
     axes.barh(y, value.point, left=start, height=PART_BAR, linewidth=1.0, **style)
     low, high = (None if e is None else start + e for e in (value.low, value.high))
-    moved = Interval(start + value.point, low, high)
-    error_bar(axes, y, moved, horizontal=True, colour=WHISKER)
+    shifted = Interval(start + value.point, low, high)
+    error_bar(axes, y, shifted, horizontal=True, colour=WHISKER)
     # The dot distinguishes it from the outline of a bar that ends at the whisker's end.
-    axes.plot(moved.point, y, "o", color=WHISKER, zorder=3)
-    return ends_of(moved)
+    axes.plot(shifted.point, y, "o", color=WHISKER, zorder=3)
+    return ends_of(shifted)
 
 
 def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
@@ -412,23 +431,23 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
             candidates.setdefault(verdict.subject, (first, second))
     # A tax of one launch and one over blocks are never added.
     members = {whole: (*parts, whole) for whole, parts in candidates.items()}
-    alike = [
+    stacks = [
         ids
         for ids in members.values()
         if {*ids} <= taxes.keys() and len({taxes[c].of_one_launch for c in ids}) == 1
     ]
-    if not alike:
+    if not stacks:
         return _no_stack(aggregate, members, taxes)
-    shown = [taxes[c] for c in alike[0]]
-    one, two, whole = (value for tax in shown if (value := tax.interval) is not None)
-    first, second, together = alike[0]
-    total = _sum(aggregate, together, one, two)
-    drawn = {first: one, second: two, "sum": total, together: whole}
-    first_name, second_name, whole_name = names_of(aggregate, alike[0])
+    shown = [taxes[c] for c in stacks[0]]
+    first_value, second_value, whole = (value for tax in shown if (value := tax.interval) is not None)
+    first, second, together = stacks[0]
+    total = _sum(aggregate, together, first_value, second_value)
+    values = {first: first_value, second: second_value, "sum": total, together: whole}
+    first_name, second_name, whole_name = names_of(aggregate, stacks[0])
     figure = new_figure(9.6, 3.4)
     axes = figure.subplots()
     bars = Bars(axes)
-    for row, (config, value) in enumerate(drawn.items()):
+    for row, (config, value) in enumerate(values.items()):
         style: Any = {"color": look_of(config).colour}
         if config == "sum":
             style = {"facecolor": "#FFFFFF", "edgecolor": "#555555", "hatch": "////"}
@@ -436,7 +455,7 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         bars.interval(row, value, percent(value.point))
     axes.plot([total.point] * 2, [1.6, 3.4], color="#777777", linewidth=0.9, linestyle="--", zorder=0)
     bars.label([first_name, second_name, "sum of the two", whole_name], "tax of TTFT p90 (%)")
-    at = reference_rate(aggregate, "ref_safe")
+    rate_per_s = reference_rate(aggregate, "ref_safe")
     # Over blocks a tax is relative to the mean of plain's two launches in each.
     plains = ["plain"] if shown[0].of_one_launch else ["plain", PLAIN_AGAIN]
     return finished(
@@ -444,44 +463,58 @@ def draw_additivity(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         name,
         figure,
         [
-            {"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in drawn.items()
+            {"config": c, "tax_ttft_p90": v.point, "low": v.low, "high": v.high} for c, v in values.items()
         ],
         taxes=shown,
         lists={
             **launches(shown),
-            **not_shown(aggregate, "a", taxes=shown, rate_per_s=at, among=[*plains, *alike[0]]),
+            **not_shown(aggregate, "a", taxes=shown, rate_per_s=rate_per_s, among=[*plains, *stacks[0]]),
         },
-        rate_per_s=at,
+        rate_per_s=rate_per_s,
     )  # fmt: skip
 
 
-def _sum(aggregate: Aggregate, whole: str, one: Interval, two: Interval) -> Interval:
+def _sum(aggregate: Aggregate, whole: str, first_value: Interval, second_value: Interval) -> Interval:
     """Return the verdict's sum of the parts; without a verdict the bounds are summed, which never narrows."""
     verdict = aggregate.hypothesis("H4", whole)
-    if verdict is not None and (found := verdict.numbers.sum_of_parts) is not None and found.interval:
-        return found.interval
-    low = None if one.low is None or two.low is None else one.low + two.low
-    high = None if one.high is None or two.high is None else one.high + two.high
-    return Interval(one.point + two.point, low, high)
+    if (
+        verdict is not None
+        and (sum_of_parts := verdict.numbers.sum_of_parts) is not None
+        and sum_of_parts.interval
+    ):
+        return sum_of_parts.interval
+    low = None if first_value.low is None or second_value.low is None else first_value.low + second_value.low
+    high = (
+        None
+        if first_value.high is None or second_value.high is None
+        else first_value.high + second_value.high
+    )
+    return Interval(first_value.point + second_value.point, low, high)
 
 
 def _no_stack(
     aggregate: Aggregate, members: dict[str, tuple[str, str, str]], taxes: dict[str, TaxRow]
 ) -> Omitted:
     """Name the stack that this campaign planned, else the first, whose tax is missing."""
-    asked = [ids for whole, ids in members.items() if whole in aggregate.configs]
-    of_h4 = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
-    if not asked and of_h4:
-        why = "; ".join(reason_text(m.reason, m.subject) for m in of_h4[0].missing)
-        return omitted("stack_of_h4", stack=of_h4[0].subject, outcome=of_h4[0].outcome, why=why)
-    ids = [*asked, *members.values()][0]
-    place = ("ttft_p90", "ref_safe")
-    said = {
+    stacks_in_campaign = [ids for whole, ids in members.items() if whole in aggregate.configs]
+    h4_verdicts = [h for h in aggregate.hypotheses if h.id == "H4" and h.subject in aggregate.configs]
+    if not stacks_in_campaign and h4_verdicts:
+        reasons = "; ".join(reason_text(m.reason, m.subject) for m in h4_verdicts[0].missing)
+        return omitted(
+            "stack_of_h4", stack=h4_verdicts[0].subject, outcome=h4_verdicts[0].outcome, why=reasons
+        )
+    ids = [*stacks_in_campaign, *members.values()][0]
+    metric_and_reference = ("ttft_p90", "ref_safe")
+    reason_by_config = {
         t.config: reason_text(t.reason, t.subject)
         for t in aggregate.main_taxes
-        if (t.metric, t.reference) == place and t.reason
+        if (t.metric, t.reference) == metric_and_reference and t.reason
     }
-    missing = [f"{c}: {said[c]}" if said.get(c) else why_absent(aggregate, c) for c in ids if c not in taxes]
+    missing = [
+        f"{c}: {reason_by_config[c]}" if reason_by_config.get(c) else why_absent(aggregate, c)
+        for c in ids
+        if c not in taxes
+    ]
     if missing:
         return omitted("no_stack", reasons="; ".join(missing))
     return omitted("unlike_launches", once=" and ".join(c for c in ids if taxes[c].of_one_launch))

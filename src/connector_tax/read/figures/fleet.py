@@ -48,7 +48,7 @@ def draw_fleet(fleet: Fleet, folder: Path) -> None:
         for axes_row, policy in zip(grid, panels, strict=True):
             for axes, n in zip(axes_row, sizes, strict=True):
                 for position, (name, style) in enumerate(lines.items()):
-                    own = sorted(
+                    points = sorted(
                         (
                             (r.load, missed, r.keeps_up)
                             for r in rows
@@ -59,16 +59,18 @@ def draw_fleet(fleet: Fleet, folder: Path) -> None:
                         key=lambda point: point[0],
                     )
                     # A small shift keeps whiskers from overlapping.
-                    aside = 0.006 * (position - (len(lines) - 1) / 2)
+                    x_offset = 0.006 * (position - (len(lines) - 1) / 2)
                     axes.plot(
-                        [load + aside for load, *_ in own],
-                        [m.point for _, m, _ in own],
+                        [load + x_offset for load, *_ in points],
+                        [m.point for _, m, _ in points],
                         **{**style, "marker": ""},
                     )
-                    for load, m, keeps_up in own:
-                        error_bar(axes, load + aside, Interval(m.point, m.low, m.high), colour=style["color"])
+                    for load, m, keeps_up in points:
+                        error_bar(
+                            axes, load + x_offset, Interval(m.point, m.low, m.high), colour=style["color"]
+                        )
                         face = style["color"] if keeps_up else "white"
-                        axes.plot(load + aside, m.point, markerfacecolor=face, zorder=4, **style)
+                        axes.plot(load + x_offset, m.point, markerfacecolor=face, zorder=4, **style)
                 size = f"{n} instance{'s' if n > 1 else ''}"
                 axes.set_title(", ".join(filter(None, (size, policy))), fontsize="small")
                 axes.set_ylim(-0.03, 1.03)

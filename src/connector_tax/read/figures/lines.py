@@ -65,8 +65,12 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     cells = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
     lines = {
         config: points
-        for config, own in cells.items()
-        if (points := [(c, v) for c in own if (v := c.latency(quantity).p90.interval) and v.point > 0])
+        for config, config_cells in cells.items()
+        if (
+            points := [
+                (c, v) for c in config_cells if (v := c.latency(quantity).p90.interval) and v.point > 0
+            ]
+        )
     }
     if not lines:
         return omitted("no_points", quantity=axis_label.partition(" (")[0])
@@ -80,8 +84,8 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     axes, *below = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False).flat
     legend: list[Artist] = []
     for position, (config, points) in enumerate(lines.items()):
-        look, aside = look_of(config), SIDESTEP ** (position - (len(lines) - 1) / 2)
-        xs = [cell.rate_per_s * aside for cell, _ in points]
+        look, x_factor = look_of(config), SIDESTEP ** (position - (len(lines) - 1) / 2)
+        xs = [cell.rate_per_s * x_factor for cell, _ in points]
         legend += axes.plot(
             xs,
             [v.point for _, v in points],
@@ -112,8 +116,12 @@ def draw_latency(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     [axes, *below][-1].set_xlabel(REQUESTED)
     # A configuration without any point has no line, but its cells are still named.
     missing = {
-        c: [rate(cell.rate_per_s) for cell in own if cell not in [drawn for drawn, _ in lines.get(c, ())]]
-        for c, own in cells.items()
+        c: [
+            rate(cell.rate_per_s)
+            for cell in config_cells
+            if cell not in [drawn for drawn, _ in lines.get(c, ())]
+        ]
+        for c, config_cells in cells.items()
     }
     rows = [
         {
@@ -152,12 +160,15 @@ def _strip(axes: Axes, fired: Mapping[str, Sequence[MeasuredCell]], names: Seque
 
 def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     """Draw throughput with the line of a server that keeps up (y = x) and the knees."""
-    every = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
-    lines = {c: [cell for cell in own if cell.effective_throughput_per_s > 0] for c, own in every.items()}
-    lines = {c: own for c, own in lines.items() if own}
+    cells_by_config = {c: rated_cells(aggregate, "a", c) for c in aggregate.config_ids}
+    lines = {
+        c: [cell for cell in config_cells if cell.effective_throughput_per_s > 0]
+        for c, config_cells in cells_by_config.items()
+    }
+    lines = {c: config_cells for c, config_cells in lines.items() if config_cells}
     if not lines:
         return omitted("no_throughput")
-    cells = [cell for own in lines.values() for cell in own]
+    cells = [cell for config_cells in lines.values() for cell in config_cells]
     rates = sorted({cell.rate_per_s for cell in cells})
     saturation = {c: s.saturation_rate_per_s for c, s in aggregate.saturation.items() if c in lines}
     knees = {c: knee for c, knee in saturation.items() if knee is not None}
@@ -168,9 +179,9 @@ def draw_throughput(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     mark = FORM.get().mark
     ring: Any = {"linestyle": "none", "marker": "o", "markersize": 3.4 * mark, "markerfacecolor": "none"}
     names = names_of(aggregate, lines)
-    for position, (config, own) in enumerate(lines.items()):
+    for position, (config, config_cells) in enumerate(lines.items()):
         look, size = look_of(config), LARGEST - (LARGEST - SMALLEST) * position / len(lines)
-        points = [(cell.rate_per_s, cell.effective_throughput_per_s) for cell in own]
+        points = [(cell.rate_per_s, cell.effective_throughput_per_s) for cell in config_cells]
         legend += axes.plot(
             *zip(*points, strict=True),
             color=look.colour,
@@ -230,18 +241,18 @@ def _no_step_times(aggregate: Aggregate) -> Omitted | None:
 
 def _steps(aggregate: Aggregate) -> dict[str, Steps]:
     """Return the step records of each configuration's cell of Phase A at ref_safe."""
-    at = reference_rate(aggregate, "ref_safe")
+    ref_safe_per_s = reference_rate(aggregate, "ref_safe")
     return {
         config: cell.steps
         for config in aggregate.config_ids
         for cell in rated_cells(aggregate, "a", config)
-        if cell.rate_per_s == at and cell.steps is not None
+        if cell.rate_per_s == ref_safe_per_s and cell.steps is not None
     }
 
 
 def _saturated_steps(aggregate: Aggregate, configs: Collection[str]) -> Lists:
-    place = ("step_p50_us", "ref_safe", "a")
-    taxes = (t for t in aggregate.taxes if (t.metric, t.reference, t.phase) == place)
+    key = ("step_p50_us", "ref_safe", "a")
+    taxes = (t for t in aggregate.taxes if (t.metric, t.reference, t.phase) == key)
     return saturated(aggregate, (tax for tax in taxes if tax.config in configs))
 
 
@@ -254,14 +265,14 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         return omitted("no_steps")
     figure = new_figure(9.6, 4.6)
     axes = figure.subplots()
-    values = {c: sorted(steps.cdf.step_duration_us) for c, steps in curves.items()}
+    durations_by_config = {c: sorted(steps.cdf.step_duration_us) for c, steps in curves.items()}
     shares = np.linspace(0, 1, 200)
     names = names_of(aggregate, curves)
     for position, (config, steps) in enumerate(curves.items()):
         look = look_of(config)
         # Marks at different heights keep coinciding lines distinguishable.
         axes.plot(
-            values[config],
+            durations_by_config[config],
             shares,
             color=look.colour,
             marker=look.marker,
@@ -271,7 +282,9 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         if (median := steps.step_duration_us.p50.interval) is not None:
             error_bar(axes, 0.5, median, horizontal=True, colour=look.colour)
     # The slowest and fastest steps would stretch the axis for every line.
-    low, high = np.quantile([v for own in values.values() for v in own], (0.002, 0.998))
+    low, high = np.quantile(
+        [v for durations_us in durations_by_config.values() for v in durations_us], (0.002, 0.998)
+    )
     axes.set_xscale("log")
     axes.set_xlim(max(low, 1e-3) / 1.05, max(high, 1e-3) * 1.05)
     plain_numbers(axes.xaxis)
@@ -281,11 +294,11 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     axes.set_ylabel("share of steps")
     rows: list[Row] = [
         {"config": c, "share": round(float(share), 6), "step_duration_us": value}
-        for c, own in values.items()
-        for share, value in zip(shares, own, strict=True)
+        for c, durations_us in durations_by_config.items()
+        for share, value in zip(shares, durations_us, strict=True)
     ]
-    at = reference_rate(aggregate, "ref_safe")
-    lists = not_shown(aggregate, "a", curves, rate_per_s=at, every=True)
+    rate_per_s = reference_rate(aggregate, "ref_safe")
+    lists = not_shown(aggregate, "a", curves, rate_per_s=rate_per_s, every=True)
     return finished(
         aggregate,
         name,
@@ -294,7 +307,7 @@ def draw_durations(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         n=[steps.n_steps for steps in curves.values()],
         lists={**lists, **_saturated_steps(aggregate, curves)},
         legend=axes.get_legend_handles_labels()[0],
-        rate_per_s=at,
+        rate_per_s=rate_per_s,
     )
 
 
@@ -305,9 +318,9 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
     entries = {e.config: e for e in aggregate.attribution if e.difference_us.interval is not None}
     parts: dict[str, dict[Part, Interval]] = {}
     for config in [c for c in aggregate.config_ids if c in entries]:
-        found = {p.part: value for p in entries[config].parts if (value := p.interval) is not None}
-        if found.keys() == LOOKS.keys():
-            parts[config] = found
+        part_values = {p.part: value for p in entries[config].parts if (value := p.interval) is not None}
+        if part_values.keys() == LOOKS.keys():
+            parts[config] = part_values
     order = connectors_or_all(parts)
     if not order:
         return _no_attribution(aggregate)
@@ -334,28 +347,31 @@ def draw_attribution(aggregate: Aggregate, name: str) -> Drawn | Omitted:
         ]
     bars.label(names_of(aggregate, order), "mean step less plain's (µs)")
     axes.xaxis.set_major_formatter("{x:,.6g}")
-    at = reference_rate(aggregate, "ref_safe")
+    rate_per_s = reference_rate(aggregate, "ref_safe")
     return finished(
         aggregate,
         name,
         figure,
         rows,
         n=[entries[c].n_steps for c in order],
-        lists={**not_shown(aggregate, "a", order, rate_per_s=at), **_saturated_steps(aggregate, order)},
+        lists={
+            **not_shown(aggregate, "a", order, rate_per_s=rate_per_s),
+            **_saturated_steps(aggregate, order),
+        },
         legend=[
             Patch(facecolor=colour, edgecolor="#FFFFFF", hatch=hatch, label=words)
             for colour, hatch, words in LOOKS.values()
         ],
-        rate_per_s=at,
+        rate_per_s=rate_per_s,
     )
 
 
 def _no_attribution(aggregate: Aggregate) -> Omitted:
     """Return whose decoding steps are missing; without plain's there is no comparison at all."""
-    steps = {c for c, found in _steps(aggregate).items() if found.by_kind.decode_only.n}
+    steps = {c for c, config_steps in _steps(aggregate).items() if config_steps.by_kind.decode_only.n}
     if "plain" not in steps:
         return omitted("no_plain_steps", plain=why_absent(aggregate, "plain"))
     if any(map(is_connector, steps)):
         return omitted("few_decoding_steps")
-    without = [why_absent(aggregate, c) for c in aggregate.config_ids if is_connector(c)]
-    return omitted("no_decoding_steps", configs=listing(without, 9)) if without else omitted("no_connector")
+    reasons = [why_absent(aggregate, c) for c in aggregate.config_ids if is_connector(c)]
+    return omitted("no_decoding_steps", configs=listing(reasons, 9)) if reasons else omitted("no_connector")

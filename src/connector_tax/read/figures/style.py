@@ -166,11 +166,15 @@ def use_own_fonts() -> None:
     A host's build may number glyphs differently, and Matplotlib's font list, shared by a user's environments,
     may name only those.
     """
-    own = {str(path) for path in Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")}
-    listed = {font.fname for font in fontManager.ttflist if font.name.startswith("DejaVu")}
-    if own and listed != own:  # no files if a distribution replaced them with its own
+    shipped_fonts = {
+        str(path) for path in Path(matplotlib.get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf")
+    }
+    listed_fonts = {font.fname for font in fontManager.ttflist if font.name.startswith("DejaVu")}
+    if (
+        shipped_fonts and listed_fonts != shipped_fonts
+    ):  # no files if a distribution replaced them with its own
         fontManager.ttflist = [f for f in fontManager.ttflist if not f.name.startswith("DejaVu")]
-        for path in sorted(own):
+        for path in sorted(shipped_fonts):
             fontManager.addfont(path)
 
 
@@ -182,7 +186,7 @@ def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
     every machine.
     """
     use_own_fonts()
-    before = FORM.set(form)
+    token = FORM.set(form)
     try:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
@@ -190,7 +194,7 @@ def drawing_style(salt: str, form: Form = PAGE) -> Iterator[None]:
             matplotlib.rcParams.update(_STYLE | sizes | {"svg.hashsalt": salt})
             yield
     finally:
-        FORM.reset(before)
+        FORM.reset(token)
 
 
 def new_figure(width: float, height: float, panels: int = 1) -> Figure:
@@ -216,20 +220,20 @@ def side_by_side(figure: Figure, n: int) -> list[Axes]:
 def set_around(figure: Figure, title: str, note: str = "", legend: Sequence[Artist] = ()) -> None:
     """Add the title, and below the panels source note and legend, each with its own space."""
     form, width = FORM.get(), figure.get_figwidth()
-    lines = 0.0
+    extra_lines = 0.0
     if form.titled:
         text = textwrap.wrap(title, int(width * 90 / form.text))
-        lines = 1.8 * len(text)
+        extra_lines = 1.8 * len(text)
         figure.suptitle("\n".join(text), x=0.012, ha="left", fontsize="large", fontweight="bold")
-    letters = int(width * 145 / form.text)
+    chars_per_line = int(width * 145 / form.text)
     # The handle of a key and the gap to the next one are as wide as eight letters.
     longest = max((len(str(handle.get_label())) for handle in legend), default=0) + 8
-    columns = min(len(legend), max(1, letters // longest)) or 1
-    notes = textwrap.wrap(note, letters)
-    lines += len(notes) + -(-len(legend) // columns)
-    figure.set_figheight(figure.get_figheight() + 1.5 * lines * form.small / 72)
+    columns = min(len(legend), max(1, chars_per_line // longest)) or 1
+    notes = textwrap.wrap(note, chars_per_line)
+    extra_lines += len(notes) + -(-len(legend) // columns)
+    figure.set_figheight(figure.get_figheight() + 1.5 * extra_lines * form.small / 72)
     if notes or legend:
-        box = figure.legend(
+        legend_box = figure.legend(
             handles=list(legend),
             ncols=columns,
             title="\n".join(notes),
@@ -237,7 +241,7 @@ def set_around(figure: Figure, title: str, note: str = "", legend: Sequence[Arti
             alignment="left",
             borderaxespad=0,
         )
-        box.get_title().set_color("#A02020")
+        legend_box.get_title().set_color("#A02020")
 
 
 def ends_of(value: Interval) -> list[float]:
@@ -246,12 +250,12 @@ def ends_of(value: Interval) -> list[float]:
 
 
 def error_bar(
-    axes: Axes, at: float, value: Interval, *, horizontal: bool = False, colour: str = "#222222"
+    axes: Axes, position: float, value: Interval, *, horizontal: bool = False, colour: str = "#222222"
 ) -> None:
     """Draw the interval of one point; an open upper end is an arrow head on the point."""
 
     def draw(values: list[float], marker: str, zorder: float) -> None:
-        across = [at] * len(values)
+        across = [position] * len(values)
         x, y = (values, across) if horizontal else (across, values)
         size = 1.2 * FORM.get().mark
         axes.plot(x, y, marker=marker, markersize=size, linewidth=1.2, color=colour, zorder=zorder)
@@ -294,8 +298,13 @@ def percent_axis(axis: Axis) -> None:
 
 def write_behind(axes: Axes, y: float, ends: Sequence[float], text: str, colour: str = "#000000") -> None:
     """Write text to the right of a bar and its whisker."""
-    place: Any = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
-    axes.annotate(text, (max([0.0, *ends]), y), color=colour, **place)
+    annotation_style: Any = {
+        "xytext": (6, 0),
+        "textcoords": "offset points",
+        "va": "center",
+        "fontsize": "small",
+    }
+    axes.annotate(text, (max([0.0, *ends]), y), color=colour, **annotation_style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,10 +363,10 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     on them.
     """
     figure.draw_without_rendering()
-    places = [(axes, axes.get_position(original=True)) for axes in figure.axes]
+    positions = [(axes, axes.get_position(original=True)) for axes in figure.axes]
     figure.set_layout_engine("none")
-    for axes, place in places:
-        axes.set_position([round(v, 6) for v in place.bounds])  # type: ignore[arg-type]
+    for axes, position in positions:
+        axes.set_position([round(v, 6) for v in position.bounds])  # type: ignore[arg-type]
     form = FORM.get()
     for suffix in form.formats:
         file = folder / f"{name}{form.suffix}.{suffix}"
@@ -397,8 +406,8 @@ def finished(
     title = label("title", name)
     if rate_per_s is not None:
         title += label("condition", "rate").format(rate=rate_per_s)
-    if shape and (own := phase_a_shape(aggregate)) is not None:
-        title += label("condition", "shape").format(input=own[0], output=own[1])
+    if shape and (lengths := phase_a_shape(aggregate)) is not None:
+        title += label("condition", "shape").format(input=lengths[0], output=lengths[1])
     caption = label("caption", name).format(
         confidence=100 * aggregate.provenance.confidence,
         n=span(n or [tax.n for tax in taxes]),
@@ -425,18 +434,22 @@ def span(counts: Iterable[int]) -> str:
 def launches(taxes: Sequence[TaxRow]) -> Lists:
     """List the taxes' numbers of blocks, taxes of one launch beside them, and those outside Phase A."""
     blocks = sorted({n for tax in taxes if (n := blocks_of(tax)) is not None})
-    once = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
+    phase_of_one_launch = {tax.config: str(tax.phase) for tax in taxes if blocks_of(tax) is None}
     return {
         "blocks": [*map(str, blocks)],
-        "once": list(once) if blocks else [],
-        "other_phase": [f"{c} (phase {phase_word(p)})" for c, p in once.items() if p not in ("a", "None")],
+        "once": list(phase_of_one_launch) if blocks else [],
+        "other_phase": [
+            f"{c} (phase {phase_word(p)})" for c, p in phase_of_one_launch.items() if p not in ("a", "None")
+        ],
     }
 
 
 def saturated(aggregate: Aggregate, taxes: Iterable[TaxRow]) -> Lists:
     """List which sides of these taxes were saturated."""
-    found = {"plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded}
-    return {"saturated": [c for c in aggregate.config_ids if c in found]}
+    saturated_configs = {
+        "plain" if side == "plain" else tax.config for tax in taxes for side in tax.overloaded
+    }
+    return {"saturated": [c for c in aggregate.config_ids if c in saturated_configs]}
 
 
 def not_shown(
@@ -461,7 +474,7 @@ def not_shown(
     """
     status = {c: aggregate.configs[c].status for c in aggregate.config_ids if among is None or c in among}
     blocks = {cell.phase for cell in aggregate.cells if cell.phase in ("a", "b") or is_repeat(cell.phase)}
-    at = {
+    shown_loads = {
         (tax.rate_per_s, tax.shape, place)
         for tax in taxes
         for place in ([str(tax.phase)] if tax.of_one_launch else blocks)
@@ -470,15 +483,15 @@ def not_shown(
         f"{cell.config} {'' if cell.phase == phase else f'{cell.phase}/'}{cell.cell_id} "
         f"({'; '.join(map(problem_text, cell.reasons)) or label('listed', 'unreadable')})"
         for cell in aggregate.cells
-        if (cell.phase == phase or (cell.rate_per_s, cell.shape, cell.phase) in at)
+        if (cell.phase == phase or (cell.rate_per_s, cell.shape, cell.phase) in shown_loads)
         and not isinstance(cell, MeasuredCell)
         and cell.recorded
         and rate_per_s in (None, cell.rate_per_s)
         and (among is None or cell.config in among)
     ]
-    without = [c for c, s in status.items() if s in MEASURED and (every or is_connector(c))]
+    measured_configs = [c for c, s in status.items() if s in MEASURED and (every or is_connector(c))]
     return {
         "absent": [f"{c} ({s})" for c, s in status.items() if s not in MEASURED],
-        "no_number": [] if drawn is None else [c for c in without if c not in drawn],
+        "no_number": [] if drawn is None else [c for c in measured_configs if c not in drawn],
         "excluded": cells,
     }

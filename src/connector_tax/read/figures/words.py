@@ -66,8 +66,8 @@ def signed(values: Sequence[float], unit: str, *, no_zero: bool = False) -> list
     """
     scale, word = (100, "%") if unit == "ratio" else (1, "µs")
     texts = digits_apart([scale * v for v in values], no_zero=no_zero)
-    plus = ("" if text == "0" or text[0] == "-" else "+" for text in texts)
-    return [f"{sign}{text} {word}".replace("-", MINUS) for sign, text in zip(plus, texts, strict=True)]
+    signs = ("" if text == "0" or text[0] == "-" else "+" for text in texts)
+    return [f"{sign}{text} {word}".replace("-", MINUS) for sign, text in zip(signs, texts, strict=True)]
 
 
 def rate(value: float) -> str:
@@ -106,8 +106,8 @@ def labels() -> dict[str, dict[str, str]]:
     """Return kind -> code -> words."""
     text = (WORDS / "labels.yaml").read_text(encoding="utf-8")
     # libyaml's loader, if PyYAML has it, takes a tenth of the time.
-    found: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # nosec B506  # both loaders are safe ones
-    return found
+    table: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # nosec B506  # both loaders are safe ones
+    return table
 
 
 def label(kind: str, code: str) -> str:
@@ -122,8 +122,8 @@ def phase_text(phase: str) -> str:
 
 def reason_text(reason: str | None, subject: str = "") -> str:
     """Return why a number is missing, in words; the subject comes first."""
-    said = labels()["missing"].get(reason or "", reason or "")
-    return f"{labels()['subject'].get(subject, subject)}: {said}" if subject else said
+    words = labels()["missing"].get(reason or "", reason or "")
+    return f"{labels()['subject'].get(subject, subject)}: {words}" if subject else words
 
 
 def problem_text(problem: Problem | None) -> str:
@@ -135,8 +135,8 @@ def problem_text(problem: Problem | None) -> str:
         facts[name] = exact_duration(round(value)) if name.endswith("_s") else f"{value:,.10g}"
     facts["subject"] = phase_word(problem.subject) if is_phase(problem.subject) else problem.subject
     facts["names"] = ", ".join(problem.names)
-    said = label("problem", problem.code).format_map(facts).strip()
-    return printable(": ".join(filter(None, (said, problem.detail, problem_text(problem.because)))))
+    words = label("problem", problem.code).format_map(facts).strip()
+    return printable(": ".join(filter(None, (words, problem.detail, problem_text(problem.because)))))
 
 
 def launches_text(n_blocks: int) -> str:
@@ -184,12 +184,12 @@ def blocks_of(tax: TaxRow) -> int | None:
 
 def main_taxes(aggregate: Aggregate, *, metric: str, reference: str) -> dict[str, TaxRow]:
     """Return configuration -> its main tax at ``reference``, for those with a number."""
-    found = {
+    taxes = {
         tax.config: tax
         for tax in aggregate.main_taxes
         if (tax.metric, tax.reference) == (metric, reference) and tax.known
     }
-    return {c: found[c] for c in aggregate.config_ids if c in found}
+    return {c: taxes[c] for c in aggregate.config_ids if c in taxes}
 
 
 def main_tax_for(aggregate: Aggregate, row: TaxRow) -> TaxRow:
@@ -198,8 +198,8 @@ def main_tax_for(aggregate: Aggregate, row: TaxRow) -> TaxRow:
     If neither it nor the cell's own tax has a number, return the one whose cell counts.
     """
     chosen = next((tax for tax in aggregate.main_taxes if tax.place == row.place), row)
-    instead = not _has_cell(aggregate, row) and _has_cell(aggregate, chosen)
-    return chosen if chosen.known or row.known or instead else row
+    main_has_cell = not _has_cell(aggregate, row) and _has_cell(aggregate, chosen)
+    return chosen if chosen.known or row.known or main_has_cell else row
 
 
 def _has_cell(aggregate: Aggregate, tax: TaxRow) -> bool:

@@ -95,7 +95,7 @@ class CampaignData:
     @property
     def skipped(self) -> set[str]:
         """Return the configurations that preflight skipped."""
-        return {config for config, found in self.decisions.items() if found.decision == "skip"}
+        return {config for config, decision in self.decisions.items() if decision.decision == "skip"}
 
     @property
     def decisions(self) -> dict[str, Decision]:
@@ -105,13 +105,13 @@ class CampaignData:
     @property
     def measured_settings(self) -> dict[str, Settings]:
         """Return configuration -> settings resolved in measured launches; the latest phase wins."""
-        found: dict[str, Settings] = {}
+        settings_by_config: dict[str, Settings] = {}
         for cell in self.cells():
             # A launch for conversations alone has fewer settings: no request precedes them, so there is no
             # step record.
-            if (own := cell.document.engine.settings) and not cell.faults:
-                found[cell.config] = {**found.get(cell.config, {}), **own}
-        return found
+            if (settings := cell.document.engine.settings) and not cell.faults:
+                settings_by_config[cell.config] = {**settings_by_config.get(cell.config, {}), **settings}
+        return settings_by_config
 
     @property
     def changes(self) -> dict[str, dict[str, Change] | None]:
@@ -120,18 +120,20 @@ class CampaignData:
         Preflight's settings are used if the configuration or plain has no measured launch with settings.
         """
         measured = self.measured_settings
-        found = {**self.engine_diff.configs} if self.engine_diff is not None else {}
+        changed_settings = {**self.engine_diff.configs} if self.engine_diff is not None else {}
         if (plain := measured.get("plain")) is not None:
-            found |= {c: differences(plain, own) for c, own in measured.items() if c != PLAIN_AGAIN}
-        return found
+            changed_settings |= {
+                c: differences(plain, settings) for c, settings in measured.items() if c != PLAIN_AGAIN
+            }
+        return changed_settings
 
     def settings_of(self, config: str) -> Settings:
         """Return the settings that an engine resolved: measured, else preflight's; empty if unknown."""
-        seen = self.engine_diff
-        if seen is None or config in self.measured_settings:
+        preflight_diff = self.engine_diff
+        if preflight_diff is None or config in self.measured_settings:
             return self.measured_settings.get(config, {})
-        changed = seen.configs.get(config) or {}
-        return {**(seen.plain or {}), **{name: both["own"] for name, both in changed.items()}}
+        changed = preflight_diff.configs.get(config) or {}
+        return {**(preflight_diff.plain or {}), **{name: change["own"] for name, change in changed.items()}}
 
     def cells(self) -> list[CellData]:
         return [cell for run in self.runs for cell in run.cells]
@@ -157,25 +159,25 @@ def read_campaign(
     document = read_campaign_file(folder.campaign_file)
     config = config_of(document)
     problems: list[Problem] = []
-    listed = []
+    runs_and_cells = []
     for run_folder in folder.runs():
-        wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
-        if wanted and run_folder.path.parent.name.startswith(document.date + "_"):
-            own_run = (document.campaign, run_folder.connector_id, run_folder.phase)
-            receipt = _optional(run_folder.receipt, receipt_of, problems, own_run)
-            listed.append((run_folder, receipt, _cells_of(run_folder, receipt, problems)))
-        elif wanted:
+        is_wanted = run_folder.phase in phases or (phases == PHASES and is_repeat(run_folder.phase))
+        if is_wanted and run_folder.path.parent.name.startswith(document.date + "_"):
+            run_identity = (document.campaign, run_folder.connector_id, run_folder.phase)
+            receipt = _optional(run_folder.receipt, receipt_of, problems, run_identity)
+            runs_and_cells.append((run_folder, receipt, _cells_of(run_folder, receipt, problems)))
+        elif is_wanted:
             problems.append(Problem("other_date", str(run_folder.path), (document.date,)))
-    places = [(run_folder, *place) for run_folder, _, own in listed for place in own]
-    cells = iter(each(partial(read_cell_data, config=config, steps=steps), places))
+    cell_places = [(run_folder, *place) for run_folder, _, run_cells in runs_and_cells for place in run_cells]
+    cells = iter(each(partial(read_cell_data, config=config, steps=steps), cell_places))
     runs = [
-        _run(run_folder, receipt, list(islice(cells, len(own))), document.campaign, problems)
-        for run_folder, receipt, own in listed
+        _run(run_folder, receipt, list(islice(cells, len(run_cells))), document.campaign, problems)
+        for run_folder, receipt, run_cells in runs_and_cells
     ]
     preflight = _optional(folder.preflight_status, PreflightStatus, problems)
     caches = {c["id"] for c in document.config["connectors"] if c.get("verify") == "long_prompt"}
-    proved = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
-    runs = [replace(run, cells=cells) for run, cells in zip(runs, proved, strict=True)]
+    proved_cells = with_proofs([(run.folder, run.cells) for run in runs], preflight, folder, caches)
+    runs = [replace(run, cells=cells) for run, cells in zip(runs, proved_cells, strict=True)]
     several = len(config.engine.slots) > 1
     problems += _mixed(runs, several=several)
     runs = _only_comparable(
@@ -201,27 +203,32 @@ def _cells_of(
     finished = {cell.cell_id: cell for cell in folder.finished_cells()}
     if receipt is None:
         return [(cell, None) for cell in finished.values()]
-    wanted = {entry.cell_id: entry for entry in receipt.cells}
+    listed_cells = {entry.cell_id: entry for entry in receipt.cells}
     unplanned = Problem("not_planned")
     problems += [
         Problem("cell_left_out", str(c.path), because=unplanned)
-        for i, c in finished.items()
-        if i not in wanted
+        for cell_id, c in finished.items()
+        if cell_id not in listed_cells
     ]
-    problems += [Problem("cell_gone", str(folder.cells / i)) for i in sorted(wanted.keys() - finished.keys())]
-    return [(cell, wanted[i]) for i, cell in finished.items() if i in wanted]
+    problems += [
+        Problem("cell_gone", str(folder.cells / cell_id))
+        for cell_id in sorted(listed_cells.keys() - finished.keys())
+    ]
+    return [(cell, listed_cells[cell_id]) for cell_id, cell in finished.items() if cell_id in listed_cells]
 
 
 def _run(
     folder: RunFolder,
     receipt: Receipt | None,
-    read: Sequence[CellData | Problem],
+    results: Sequence[CellData | Problem],
     campaign: str,
     problems: list[Problem],
 ) -> RunData:
-    for found in read:
-        problems += [found] if isinstance(found, Problem) else _problems_of(found, folder.cell(found.cell_id))
-    cells = tuple(found for found in read if isinstance(found, CellData))
+    for result in results:
+        problems += (
+            [result] if isinstance(result, Problem) else _problems_of(result, folder.cell(result.cell_id))
+        )
+    cells = tuple(result for result in results if isinstance(result, CellData))
     outputs = _optional(folder.outputs, OutputsFile, problems, (campaign, folder.connector_id))
     answers = None if outputs is None else outputs.outputs
     return RunData(folder, receipt, cells, answers, _launches(folder, receipt, problems))
@@ -256,16 +263,18 @@ def _mixed(runs: list[RunData], *, several: bool) -> list[Problem]:
     cells = [cell for run in runs for cell in run.cells]
     engines = [_engine(c, several) for c in cells]
     several_of: dict[ProblemCode, list[Any]] = {
-        "mixed_versions": [own["versions"] for own in engines],
-        "mixed_hosts": [{k: v for k, v in own.items() if k != "versions"} for own in engines],
+        "mixed_versions": [engine["versions"] for engine in engines],
+        "mixed_hosts": [{k: v for k, v in engine.items() if k != "versions"} for engine in engines],
         "mixed_load_generators": [c.document.code.loadgen_sha256 for c in cells],
     }
     for code, values in several_of.items():
-        kinds: dict[str, list[str]] = {}
+        cells_by_value: dict[str, list[str]] = {}
         for cell, value in zip(cells, values, strict=True):
-            kinds.setdefault(str(value), []).append(f"{cell.config}/{cell.phase}/{cell.cell_id}")
-        if len(kinds) > 1:
-            problems += [Problem(code, v[0], numbers={"cells": len(v)}, detail=k) for k, v in kinds.items()]
+            cells_by_value.setdefault(str(value), []).append(f"{cell.config}/{cell.phase}/{cell.cell_id}")
+        if len(cells_by_value) > 1:
+            problems += [
+                Problem(code, v[0], numbers={"cells": len(v)}, detail=k) for k, v in cells_by_value.items()
+            ]
     return problems
 
 
@@ -291,12 +300,12 @@ def _only_comparable(runs: list[RunData], problems: list[Problem], *, may_mix: b
 
 
 def _differing(cell: CellData, plain: CellData, may_mix: bool) -> list[str]:
-    own, other = _engine(cell, may_mix), _engine(plain, may_mix)
+    engine, plain_engine = _engine(cell, may_mix), _engine(plain, may_mix)
     return other_versions(cell.document.engine, plain.document.engine) + [
-        f"{name} {own[part].get(name)} / {other[part].get(name)}"
+        f"{name} {engine[part].get(name)} / {plain_engine[part].get(name)}"
         for part in ("host", "gpu")
-        for name in sorted({*own[part], *other[part]})
-        if own[part].get(name) != other[part].get(name)
+        for name in sorted({*engine[part], *plain_engine[part]})
+        if engine[part].get(name) != plain_engine[part].get(name)
     ]
 
 
@@ -319,25 +328,30 @@ def _engine(cell: CellData, any_of_kind: bool) -> dict[str, dict[str, object]]:
 
 
 def _optional(
-    path: Path, kind: type[T] | Callable[[Any, str], T], problems: list[Problem], own: tuple[str, ...] = ()
+    path: Path,
+    kind: type[T] | Callable[[Any, str], T],
+    problems: list[Problem],
+    identity: tuple[str, ...] = (),
 ) -> T | None:
     """Read a document; None if it is missing, unreadable or of another run.
 
     Args:
         kind: its type, or a function of the parsed JSON and the file's name.
-        own: campaign, configuration and phase that the document has to name, as far as it names them.
+        identity: campaign, configuration and phase that the document has to name, as far as it names them.
     """
     if not os.path.lexists(path):
         return None
     try:
-        found = read_document(path, kind) if isinstance(kind, type) else kind(read_json(path), str(path))
+        document = read_document(path, kind) if isinstance(kind, type) else kind(read_json(path), str(path))
     except ArtifactError as error:
         problems.append(unread(path, error))
         return None
-    named = tuple(getattr(found, name) for name in ("campaign", "connector", "phase")[: len(own)])
-    if named == own:
-        return found
-    problems.append(Problem("of_other_run", str(path), named))
+    document_identity = tuple(
+        getattr(document, name) for name in ("campaign", "connector", "phase")[: len(identity)]
+    )
+    if document_identity == identity:
+        return document
+    problems.append(Problem("of_other_run", str(path), document_identity))
     return None
 
 

@@ -55,13 +55,18 @@ def read_requests(path: Path) -> tuple[list[RequestRecord], list[Problem]]:
                 by_seq[record.seq] = record
         if len(faults) == MOST_FAULTS:
             break
-    turns = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
-    faults += [("turn_twice", session or 0, "") for (session, _), n in turns.items() if n > 1]
+    turn_counts = Counter((r.session, r.turn) for r in by_seq.values() if r.session is not None)
+    faults += [("turn_twice", session or 0, "") for (session, _), n in turn_counts.items() if n > 1]
     # A turn gets its number when ready; turns not yet due when sending ended leave gaps.
-    if not turns and (missing := next((k for k in range(len(by_seq)) if k not in by_seq), None)) is not None:
+    if (
+        not turn_counts
+        and (missing := next((k for k in range(len(by_seq)) if k not in by_seq), None)) is not None
+    ):
         faults.append(("request_missing", missing, ""))
-    named = [Problem(code, path.name, numbers={"at": at}, detail=said) for code, at, said in faults[:SHOWN]]
-    return [by_seq[s] for s in sorted(by_seq)], named
+    problems = [
+        Problem(code, path.name, numbers={"at": at}, detail=detail) for code, at, detail in faults[:SHOWN]
+    ]
+    return [by_seq[s] for s in sorted(by_seq)], problems
 
 
 def _times_are_there(r: RequestRecord) -> bool:
@@ -78,22 +83,26 @@ def other_campaign(
     config: CampaignConfig, run: RunFolder, folder: CellFolder, document: CellDocument
 ) -> list[Problem]:
     """Return why the cell in ``folder`` belongs to another campaign; empty if it belongs to this one."""
-    named = (document.campaign, document.connector, document.phase, document.cell_id)
-    if named != (config.campaign, run.connector_id, run.phase, folder.cell_id):
-        return [Problem("of_other_campaign", names=named)]
+    identity = (document.campaign, document.connector, document.phase, document.cell_id)
+    if identity != (config.campaign, run.connector_id, run.phase, folder.cell_id):
+        return [Problem("of_other_campaign", names=identity)]
     if run.connector_id not in (*config.connector_ids, PLAIN_AGAIN):
         return []
     faults: list[Problem] = []
-    own, planned = (
+    launched, planned_launch = (
         as_json(launch or {}) for launch in (document.launch, launch_spec(config, run.connector_id))
     )
-    free = MATCHED if config.connector(run.connector_id).matches is not None else set()
-    if different := [k for k in planned if k in own and k not in free and own[k] != planned[k]]:
+    ignored_keys = MATCHED if config.connector(run.connector_id).matches is not None else set()
+    if different := [
+        k
+        for k in planned_launch
+        if k in launched and k not in ignored_keys and launched[k] != planned_launch[k]
+    ]:
         faults.append(Problem("launched_otherwise", names=tuple(different)))
-    wanted = _planned(config, run, document.spec)
-    if wanted is None:
+    planned_spec = _planned(config, run, document.spec)
+    if planned_spec is None:
         faults.append(Problem("not_planned"))
-    elif different := [k for k, v in document.spec.to_json().items() if v != wanted.to_json().get(k)]:
+    elif different := [k for k, v in document.spec.to_json().items() if v != planned_spec.to_json().get(k)]:
         faults.append(Problem("loaded_otherwise", names=tuple(different)))
     return faults
 
@@ -176,8 +185,8 @@ def read_cell_data(
         faults += _changed_files(folder, (entry or document).files)
         if folder.requests.name not in document.files:
             faults.append(Problem("file_missing", folder.requests.name))
-        requests, wrong = read_requests(folder.requests)
-        faults += wrong
+        requests, request_faults = read_requests(folder.requests)
+        faults += request_faults
         records = None
         if steps and not faults and folder.engine_step.exists():
             # As launched; older cells do not record it.
@@ -209,12 +218,12 @@ def _changed_files(folder: CellFolder, files: Mapping[str, FileEntry]) -> list[P
         except FileNotFoundError:
             faults.append(Problem("file_missing", name))
         except ArtifactError as error:
-            said = str(error).replace(f"{folder.path}/", "")
-            faults.append(Problem("file_unreadable", name, detail=said))
+            message = str(error).replace(f"{folder.path}/", "")
+            faults.append(Problem("file_unreadable", name, detail=message))
     return faults
 
 
 def unread(path: Path, error: Exception, code: ProblemCode = "unreadable") -> Problem:
     """Convert an error to a problem, without the path, which is the subject; a KeyError only has the key."""
-    said = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return Problem(code, str(path), detail=said.removeprefix(f"{path}: ").replace(f"{path}/", ""))
+    message = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return Problem(code, str(path), detail=message.removeprefix(f"{path}: ").replace(f"{path}/", ""))

@@ -69,44 +69,44 @@ def with_proofs(
     Args:
         caches: configurations whose cache must be queried for prompts, even without a preflight launch.
     """
-    of_config: dict[str, list[CellData]] = {}
+    cells_by_config: dict[str, list[CellData]] = {}
     for _, cells in runs:
         for cell in cells:
             if cell.document.kv_transfer_config is not None:
-                of_config.setdefault(cell.config, []).append(cell)
+                cells_by_config.setdefault(cell.config, []).append(cell)
     decisions = preflight.configs if preflight is not None else {}
-    known = {
+    known_by_config = {
         config: _Known(
             _counters_of(decisions.get(config), cells, config in caches),
             _preflight_hooks(folder.preflight / config / "steps"),
         )
-        for config, cells in of_config.items()
+        for config, cells in cells_by_config.items()
     }
     off_by_log = cache(_off_by_log)  # a launch has many cells
 
     def proved(run: RunFolder, cell: CellData, cells: Sequence[CellData]) -> CellData:
-        if cell.config not in known or cell.faults:
+        if cell.config not in known_by_config or cell.faults:
             return cell
         launch = [c for c in cells if c.document.attempt == cell.document.attempt]
         # A later launch of the run moves this launch's log away.
         archived = run.path / f"attempt_{cell.document.attempt}"
         log = off_by_log(archived if archived.is_dir() else run.path)
-        return _judged(cell, launch, log, known[cell.config])
+        return _judged(cell, launch, log, known_by_config[cell.config])
 
     return [tuple(proved(run, cell, cells) for cell in cells) for run, cells in runs]
 
 
 def _counters_of(decision: Decision | None, cells: Sequence[CellData], is_cache: bool) -> dict[str, int]:
     """Return counters that must rise in each cell, by preflight or another cell; for a cache by its entry."""
-    found: dict[str, int] = {}
-    asked = decision is not None and any(f.check == CACHE_ASKED and f.ok for f in decision.checked)
-    if asked or (is_cache and any(_own_rise(c) is not None for c in cells)):
-        found[EXTERNAL_QUERIES] = 0
-    found |= (decision and decision.counters) or {}
+    counters: dict[str, int] = {}
+    cache_was_asked = decision is not None and any(f.check == CACHE_ASKED and f.ok for f in decision.checked)
+    if cache_was_asked or (is_cache and any(_own_rise(c) is not None for c in cells)):
+        counters[EXTERNAL_QUERIES] = 0
+    counters |= (decision and decision.counters) or {}
     shortest = [_longest_prompt(c) for c in cells if (_own_rise(c) or 0) > 0]
     if shortest:
-        found[EXTERNAL_QUERIES] = min(*shortest, found.get(EXTERNAL_QUERIES, shortest[0]))
-    return found
+        counters[EXTERNAL_QUERIES] = min(*shortest, counters.get(EXTERNAL_QUERIES, shortest[0]))
+    return counters
 
 
 def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
@@ -119,17 +119,17 @@ def _preflight_hooks(folder: Path) -> dict[str, dict[str, float]]:
     if not raw or sum(path.stat().st_size for path in raw) > MOST_PREFLIGHT_BYTES:
         return {}
     try:
-        with tempfile.TemporaryDirectory() as made:
-            share = Path(made) / "engine_step.jsonl"
-            cut(raw, 0, MOST_NS, share)
-            found = read_steps(share, CellWindow(0, 0, MOST_NS, MOST_NS, True), connector=True)
+        with tempfile.TemporaryDirectory() as temporary:
+            share_file = Path(temporary) / "engine_step.jsonl"
+            cut(raw, 0, MOST_NS, share_file)
+            table = read_steps(share_file, CellWindow(0, 0, MOST_NS, MOST_NS, True), connector=True)
     except (ArtifactError, OSError, LookupError, TypeError, ValueError, RecursionError):
         return {}
     return {
         member: {
             kind: float(np.quantile(us, 0.1) if kind == "decode" else us.min()) for kind, us in kinds.items()
         }
-        for member, kinds in found.member_us.items()
+        for member, kinds in table.member_us.items()
     }
 
 
@@ -138,8 +138,8 @@ def _off_by_log(folder: Path) -> Problem | None:
     for name in LOGS:
         try:
             lines = (line.decode(errors="replace") for line in each_line_of(folder / name))
-            if (said := said_in(lines)) is not None:
-                return Problem("off_log", detail=said[1])
+            if (log_evidence := said_in(lines)) is not None:
+                return Problem("off_log", detail=log_evidence[1])
         except (ArtifactError, OSError):
             continue
     return None
@@ -152,10 +152,10 @@ def _judged(cell: CellData, launch: Sequence[CellData], log: Problem | None, kno
         launch: all cells of its launch.
         log: the log's evidence.
     """
-    wanted = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
-    brief = cell.window.drained_ns - cell.window.t0_ns < MOST_LATE_S * NS_PER_S
-    counted = (cell.document.counters_delta or {}).items()
-    rises = {name: rise for name, rise in counted if rise or name == EXTERNAL_QUERIES or not brief}
+    expected_counters = [name for name, tokens in known.counters.items() if _longest_prompt(cell) >= tokens]
+    is_brief = cell.window.drained_ns - cell.window.t0_ns < MOST_LATE_S * NS_PER_S
+    counter_deltas = (cell.document.counters_delta or {}).items()
+    rises = {name: rise for name, rise in counter_deltas if rise or name == EXTERNAL_QUERIES or not is_brief}
     queries = _around(cell, launch)
     answers = [r for r in cell.requests if r.status == "ok"]
     if (rise := _rise(queries)) is not None and _sent_since(queries[0][0], queries, answers):
@@ -163,13 +163,13 @@ def _judged(cell: CellData, launch: Sequence[CellData], log: Problem | None, kno
     off = [log] if log is not None else []
     if answers:
         # A counter that fell or disappeared did not rise.
-        off += [Problem("off_counter", name) for name in wanted if rises.get(name, 1) <= 0]
+        off += [Problem("off_counter", name) for name in expected_counters if rises.get(name, 1) <= 0]
         off += _stopped(queries, answers) if rises.get(EXTERNAL_QUERIES, 0) > 0 else []
     off += _idle(cell, known.hooks, counted=any(rise > 0 for rise in rises.values()))
     document = cell.document
     if off:
         document = msgspec.structs.replace(document, verdict="invalid")
-    elif any(name not in rises for name in wanted):
+    elif any(name not in rises for name in expected_counters):
         document = msgspec.structs.replace(document, flags=(*document.flags, UNPROVED))
     return replace(cell, document=document, off=tuple(off))
 
@@ -194,8 +194,8 @@ def _around(cell: CellData, launch: Sequence[CellData]) -> Counted:
     before = [s for s in samples if s[0] < cell.window.t0_ns][-1:]
     after = [s for s in samples if s[0] >= cell.window.drained_ns][:1]
     inside = [s for s in samples if cell.window.t0_ns <= s[0] < cell.window.drained_ns]
-    own = next((s for s in ([*inside, *after], [*before, *inside, *after]) if len(s) > 1), samples)
-    return tuple(own)
+    around = next((s for s in ([*inside, *after], [*before, *inside, *after]) if len(s) > 1), samples)
+    return tuple(around)
 
 
 def _rise(samples: Counted) -> float | None:
@@ -206,9 +206,11 @@ def _rise(samples: Counted) -> float | None:
 def _stopped(samples: Counted, answers: Sequence[RequestRecord]) -> list[Problem]:
     """Report a counter that rose at first and then stopped while requests were sent and answered."""
     rises_ns = [b[0] for a, b in pairwise(samples) if b[1] > a[1]]
-    since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
-    stopped = since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
-    return [Problem("off_counter_stopped", EXTERNAL_QUERIES, numbers={"requests": since})] if stopped else []
+    n_since = _sent_since(rises_ns[-1], samples, answers) if rises_ns else 0
+    stopped = n_since >= max(STOPPED_REQUESTS, STOPPED_SHARE * len(answers))
+    return (
+        [Problem("off_counter_stopped", EXTERNAL_QUERIES, numbers={"requests": n_since})] if stopped else []
+    )
 
 
 def _sent_since(t_ns: int, samples: Counted, answers: Sequence[RequestRecord]) -> int:
@@ -225,16 +227,16 @@ def _idle(cell: CellData, known: dict[str, dict[str, float]], *, counted: bool) 
     """
     if cell.steps is None or not cell.steps.n:
         return []
-    off = []
+    problems = []
     for member, expected in known.items():
-        whose = member or cell.config
-        found = cell.steps.members.get(member)
-        if found is None and (cell.steps.members or not counted):
-            off.append(Problem("off_hooks_missing", whose))
-        for kind, us in (found or {}).items():
+        member_name = member or cell.config
+        hooks_us = cell.steps.members.get(member)
+        if hooks_us is None and (cell.steps.members or not counted):
+            problems.append(Problem("off_hooks_missing", member_name))
+        for kind, us in (hooks_us or {}).items():
             before_us = expected.get(kind, 0.0)
             if us < IDLE_SHARE * before_us and (us == 0 or before_us >= LEAST_HOOKS_US):
                 numbers = {"us": round(us, 1), "preflight_us": round(before_us, 1)}
-                off.append(Problem("off_hooks_idle", whose, numbers=numbers))
+                problems.append(Problem("off_hooks_idle", member_name, numbers=numbers))
                 break
-    return off
+    return problems

@@ -91,12 +91,14 @@ class StepTable:
         for k, name in enumerate(self.hooks.names):
             columns.setdefault(name.partition("/")[2].rpartition("/")[0], []).append(k)
         kinds = {"decode": self.kind == DECODE_ONLY, "prefill": self.kind != DECODE_ONLY}
-        found: dict[str, dict[str, Floats]] = {}
-        for member, own in columns.items():
-            us = self.hooks.us[:, own].sum(axis=1)
+        us_by_member: dict[str, dict[str, Floats]] = {}
+        for member, member_columns in columns.items():
+            us = self.hooks.us[:, member_columns].sum(axis=1)
             known = ~np.isnan(us) if not self.hooks_missing else np.zeros(self.n, dtype=np.bool_)
-            found[member] = {kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()}
-        return found
+            us_by_member[member] = {
+                kind: us[known & rows] for kind, rows in kinds.items() if (known & rows).any()
+            }
+        return us_by_member
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,12 @@ def open_steps(source: Path, window: CellWindow, *, connector: bool) -> StepReco
     Raises:
         ArtifactError: a line of ``source`` is not a step record.
     """
-    found = read_steps(source, window, connector=connector)
+    table = read_steps(source, window, connector=connector)
     members = {
         member: {kind: float(np.median(us)) for kind, us in kinds.items()}
-        for member, kinds in found.member_us.items()
+        for member, kinds in table.member_us.items()
     }
-    return StepRecords(source, window, connector, found.n, found.torn, found.hooks_missing, members)
+    return StepRecords(source, window, connector, table.n, table.torn, table.hooks_missing, members)
 
 
 def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> StepTable:
@@ -147,9 +149,9 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     Raises:
         ArtifactError: a line is not a step record, or a step with a token has no times.
     """
-    found = read_step_columns(path)
-    ints, floats = found.steps.ints, found.steps.floats
-    worker = _worker_parts(found, connector)
+    columns = read_step_columns(path)
+    ints, floats = columns.steps.ints, columns.steps.floats
+    worker = _worker_parts(columns, connector)
     order = np.argsort(ints["t_ns"], kind="stable")
     t_ns = ints["t_ns"][order]
     inside = (window.window_start_ns <= t_ns) & (t_ns < window.t_stop_ns)
@@ -160,14 +162,14 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
     prefill, decode = ints["prefill_tokens"][rows], ints["decode_tokens"][rows]
     load, finished, total = (of_step[rows] for of_step in worker[:3])
     build_meta = floats["build_meta_us"][rows]
-    hooks = _hooks(found, rows, worker[3][rows], total)
+    hooks = _hooks(columns, rows, worker[3][rows], total)
     all_us = hooks.us.sum(axis=1) if hooks.names else build_meta + total
-    missing = _missing_hooks(found, rows, total) if connector else {}
+    missing = _missing_hooks(columns, rows, total) if connector else {}
     if missing:
-        nothing = np.full(rows.size, np.nan)
-        build_meta = nothing if "scheduler" in missing else build_meta
-        load, finished = (nothing, nothing) if "worker" in missing else (load, finished)
-        all_us = nothing
+        missing_us = np.full(rows.size, np.nan)
+        build_meta = missing_us if "scheduler" in missing else build_meta
+        load, finished = (missing_us, missing_us) if "worker" in missing else (load, finished)
+        all_us = missing_us
     return StepTable(
         began_s=(ints["t_ns"][rows] - window.window_start_ns) / NS_PER_S,
         step_duration_us=floats["step_duration_us"][rows],
@@ -183,39 +185,39 @@ def read_steps(path: Path, window: CellWindow, *, connector: bool = False) -> St
         hooks=hooks,
         n_empty=int(inside.sum() - rows.size),
         n_unjoined=int(np.isnan(total).sum()),
-        torn=found.torn,
+        torn=columns.torn,
         hooks_missing=tuple(missing.values()),
     )
 
 
-def _missing_hooks(found: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
+def _missing_hooks(columns: StepColumns, rows: Ints, total: Floats) -> dict[str, Unheard]:
     """Return the sides without hook times, with the code of why."""
     if rows.size and np.isnan(total).all():
-        return {"worker": "worker_without_rows", **found.unheard}
-    return found.unheard
+        return {"worker": "worker_without_rows", **columns.unheard}
+    return columns.unheard
 
 
-def _worker_parts(found: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
+def _worker_parts(columns: StepColumns, connector: bool) -> tuple[Floats, Floats, Floats, Ints]:
     """Return per step the worker's hook times (loading, finishing, total; NaN if unknown) and row or -1."""
-    ids = found.steps.ints["step_id"]
-    workers = found.workers
+    ids = columns.steps.ints["step_id"]
+    workers = columns.workers
     load, finished = (np.nan_to_num(workers.floats[n]) for n in ("start_load_kv_us", "get_finished_us"))
-    total = _totals(found, load, finished)
-    named = np.flatnonzero(found.named)
-    row = _slowest(ids, workers.ints["step_id"][named], named, total)
-    unknown = np.full(ids.size, np.nan if found.has_worker or connector else 0.0)
+    total = _totals(columns, load, finished)
+    named_rows = np.flatnonzero(columns.named)
+    row = _slowest(ids, workers.ints["step_id"][named_rows], named_rows, total)
+    unknown = np.full(ids.size, np.nan if columns.has_worker or connector else 0.0)
 
-    def chosen(theirs: Floats) -> Floats:
+    def chosen(worker_values: Floats) -> Floats:
         out = unknown.copy()
-        out[row >= 0] = theirs[row[row >= 0]]
+        out[row >= 0] = worker_values[row[row >= 0]]
         return out
 
     return chosen(load), chosen(finished), chosen(total), row
 
 
-def _totals(found: StepColumns, load: Floats, finished: Floats) -> Floats:
+def _totals(columns: StepColumns, load: Floats, finished: Floats) -> Floats:
     """Sum the hooks of each worker row, microseconds; rows without a list use the two hook columns."""
-    lists = found.workers.hooks
+    lists = columns.workers.hooks
     if not lists.values.size:
         return load + finished
     nanoseconds = lists.padded(int(lists.lengths.max()))[:, ::2].sum(axis=1)
@@ -232,27 +234,29 @@ def _slowest(ids: Ints, joined_ids: Ints, joined_rows: Ints, total: Floats) -> I
     known, first = np.unique(joined_ids[order], return_index=True)
     if not known.size:
         return np.full(ids.size, -1, dtype=np.int64)
-    place = np.minimum(np.searchsorted(known, ids), known.size - 1)
-    return np.where(known[place] == ids, joined_rows[order][first][place], -1)
+    index = np.minimum(np.searchsorted(known, ids), known.size - 1)
+    return np.where(known[index] == ids, joined_rows[order][first][index], -1)
 
 
-def _hooks(found: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
+def _hooks(columns: StepColumns, rows: Ints, row: Ints, total: Floats) -> Hooks:
     """Build the hooks' table; hook names come from headers, not rows.
 
     Args:
         row: the worker's row of each step.
     """
-    lists = found.hook_names
+    lists = columns.hook_names
     names = tuple(f"{side}/{name}" for side in ("scheduler", "worker") for name in lists[side])
-    first, last = 2 * len(lists["scheduler"]), 2 * len(names)
-    table = np.zeros((rows.size, last))
-    table[:, :first] = found.steps.hooks.padded(first)[rows]
-    theirs = found.workers.hooks.padded(last - first)
-    table[row >= 0, first:] = theirs[row[row >= 0]]
-    table[np.isnan(total), first:] = np.nan
+    n_scheduler_columns, n_columns = 2 * len(lists["scheduler"]), 2 * len(names)
+    table = np.zeros((rows.size, n_columns))
+    table[:, :n_scheduler_columns] = columns.steps.hooks.padded(n_scheduler_columns)[rows]
+    worker_hooks = columns.workers.hooks.padded(n_columns - n_scheduler_columns)
+    table[row >= 0, n_scheduler_columns:] = worker_hooks[row[row >= 0]]
+    table[np.isnan(total), n_scheduler_columns:] = np.nan
     cpu = np.full((rows.size, len(names)), np.nan)
-    cpu[:, : first // 2] = _cpu_us(found.steps.cpu, first // 2)[rows]
-    cpu[row >= 0, first // 2 :] = _cpu_us(found.workers.cpu, (last - first) // 2)[row[row >= 0]]
+    cpu[:, : n_scheduler_columns // 2] = _cpu_us(columns.steps.cpu, n_scheduler_columns // 2)[rows]
+    cpu[row >= 0, n_scheduler_columns // 2 :] = _cpu_us(
+        columns.workers.cpu, (n_columns - n_scheduler_columns) // 2
+    )[row[row >= 0]]
     return Hooks(names, table[:, ::2] / 1e3, table[:, 1::2], cpu)
 
 

@@ -103,12 +103,12 @@ def read_drill_downs(root: Path, order: Sequence[Key]) -> DrillDowns:
             }
             keys = [key for key in order if key in raw]
             drill = partial(drill_down, root=root, most_rows=MOST_ROWS // max(1, len(keys)))
-            found = each(drill, [(f"cell-{n}", *raw[key]) for n, key in enumerate(keys, 1)])
-            of = dict(zip(keys, found, strict=True))
+            drill_downs = each(drill, [(f"cell-{n}", *raw[key]) for n, key in enumerate(keys, 1)])
+            by_key = dict(zip(keys, drill_downs, strict=True))
     except ArtifactError as error:
         return DrillDowns({}, failed=printable(str(error).replace(f"{root}/", "")))
     thinned = campaign.document.thinned
-    return DrillDowns(of, kept=printable(thinned.rule) if thinned else "")
+    return DrillDowns(by_key, kept=printable(thinned.rule) if thinned else "")
 
 
 def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int) -> DrillDown:
@@ -132,9 +132,9 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
     times = seconds([window.window_start_ns, window.t_stop_ns, window.drained_ns])
     fit = partial(table, end=times[-1], most_rows=most_rows)
     statuses = sorted({r.status for r in cell.requests} - {"ok"})
-    held = Counter(reason for h in hosts if h.gpu for reason in h.gpu.clock_reasons or ())
+    clock_reason_counts = Counter(reason for h in hosts if h.gpu for reason in h.gpu.clock_reasons or ())
     inside = in_window(cell.requests, window)
-    launched = cell.document.kv_transfer_config
+    kv_transfer_config = cell.document.kv_transfer_config
     return DrillDown(
         anchor=anchor,
         folder=printable(str(folder.path.relative_to(root))),
@@ -149,13 +149,16 @@ def drill_down(raw: tuple[str, CellData, CellFolder], root: Path, most_rows: int
         },
         counts=(len(inside), sum(r.status == "ok" for r in inside)),
         unreadable=unreadable,
-        launch=printable(json.dumps(launched, ensure_ascii=False)) if launched else "",
+        launch=printable(json.dumps(kv_transfer_config, ensure_ascii=False)) if kv_transfer_config else "",
         hooks=_hooks(steps) if steps and not steps.hooks_missing else (),
         hooks_missing=steps.hooks_missing if steps else (),
         compacted=bool(cell.document.steps_left_out),
         unread=bool(cell.faults) and folder.engine_step.is_file(),
         failures=_failures(cell.requests),
-        throttled=[(printable(reason, MOST_CHARS), 100 * n / len(hosts)) for reason, n in held.most_common()],
+        throttled=[
+            (printable(reason, MOST_CHARS), 100 * n / len(hosts))
+            for reason, n in clock_reason_counts.most_common()
+        ],
     )
 
 
@@ -168,26 +171,30 @@ def table(at: Column, columns: Columns, end: float, most_rows: int) -> dict[str,
     t = np.array(at, dtype=np.float64)
     order = np.argsort(t, kind="stable")
     order = order[(t[order] >= 0) & (t[order] <= end)]
-    every = {name: np.array(own, dtype=np.float64)[order] for name, own in columns.items()}
-    found = {name: own for name, own in every.items() if np.isfinite(own).any()}
-    if not found:
+    all_columns = {name: np.array(column, dtype=np.float64)[order] for name, column in columns.items()}
+    finite_columns = {name: column for name, column in all_columns.items() if np.isfinite(column).any()}
+    if not finite_columns:
         return {}
-    values = np.array(list(found.values()))
-    known, kept = np.isfinite(values), np.arange(order.size)
+    values = np.array(list(finite_columns.values()))
+    known, kept_rows = np.isfinite(values), np.arange(order.size)
     if order.size > most_rows:
-        low, high = (np.where(known, values, far) for far in (np.inf, -np.inf))
-        runs = np.array_split(kept, max(1, most_rows // (2 * len(values))))
-        kept = np.unique([run[[*low[:, run].argmin(1), *high[:, run].argmax(1)]] for run in runs])
-    rows = {"t": [round(v, 3) for v in t[order][kept].tolist()]}
-    for name, own, is_known in zip(found, values[:, kept].tolist(), known[:, kept], strict=True):
-        rows[name] = [float(f"{v:.4g}") if k else None for v, k in zip(own, is_known, strict=True)]
+        low, high = (np.where(known, values, fill) for fill in (np.inf, -np.inf))
+        runs = np.array_split(kept_rows, max(1, most_rows // (2 * len(values))))
+        kept_rows = np.unique([run[[*low[:, run].argmin(1), *high[:, run].argmax(1)]] for run in runs])
+    rows = {"t": [round(v, 3) for v in t[order][kept_rows].tolist()]}
+    for name, column, is_known in zip(
+        finite_columns, values[:, kept_rows].tolist(), known[:, kept_rows], strict=True
+    ):
+        rows[name] = [float(f"{v:.4g}") if k else None for v, k in zip(column, is_known, strict=True)]
     return {"of": order.size} | {k: v if k == "t" or len(set(v)) > 1 else v[0] for k, v in rows.items()}
 
 
 def _requests(requests: Sequence[RequestRecord], statuses: Sequence[str]) -> Columns:
     ns = {name: [getattr(r, f"{name}_ns") for r in requests] for name in ("ttft", "e2e", "tpot")}
-    found: dict[str, Column] = {k: np.array(own, dtype=np.float64) / NS_PER_MS for k, own in ns.items()}
-    return found | {"failed": [None if r.status == "ok" else statuses.index(r.status) for r in requests]}
+    times_ms: dict[str, Column] = {
+        k: np.array(times_ns, dtype=np.float64) / NS_PER_MS for k, times_ns in ns.items()
+    }
+    return times_ms | {"failed": [None if r.status == "ok" else statuses.index(r.status) for r in requests]}
 
 
 def _steps(steps: StepTable) -> Columns:
@@ -213,11 +220,15 @@ def _samples(moments: Sequence[Moment], hosts: Sequence[HostReading]) -> Columns
 
 def _stolen(hosts: Sequence[HostReading]) -> Column:
     """Return stolen ticks since the last sample, percent; NaN if counters are missing or ran backwards."""
-    ticks, stolen = (
+    total_ticks, stolen = (
         np.diff(np.array([getattr(h, name) for h in hosts], dtype=np.float64), prepend=np.nan)
         for name in ("cpu_ticks", "steal_ticks")
     )
-    percent: Column = 100 * stolen / np.where((stolen >= 0) & (stolen <= ticks) & (ticks > 0), ticks, np.nan)
+    percent: Column = (
+        100
+        * stolen
+        / np.where((stolen >= 0) & (stolen <= total_ticks) & (total_ticks > 0), total_ticks, np.nan)
+    )
     return percent
 
 
@@ -227,7 +238,7 @@ def _hooks(steps: StepTable) -> list[tuple[str, float, float, float]]:
     if not known.any():
         return []
     us, calls, step_us = (
-        own[known].mean(axis=0) for own in (steps.hooks.us, steps.hooks.calls, steps.step_duration_us)
+        values[known].mean(axis=0) for values in (steps.hooks.us, steps.hooks.calls, steps.step_duration_us)
     )
     return [
         (printable(steps.hooks.names[k], MOST_CHARS), 100 * us[k] / step_us, us[k], calls[k])

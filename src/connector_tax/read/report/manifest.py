@@ -82,12 +82,12 @@ def build_manifest(root: Path, manifest: Path | None = None) -> list[Path]:
     project = folder.root.parent.parent if manifest is None else _absolute(manifest).parent
     document = read_campaign_file(folder.campaign_file)
     campaign = document.campaign
-    found = manifest_rows(folder, document, project)
-    write_text(folder.manifest, tsv(found))
+    rows = manifest_rows(folder, document, project)
+    write_text(folder.manifest, tsv(rows))
     pages = [manifest] if manifest is not None else _pages(folder.root.parent, project, campaign)
     for page in pages:
-        earlier = page.read_text(encoding="utf-8") if page.is_file() else TITLE
-        write_text(page, with_section(earlier, campaign, found))
+        old_text = page.read_text(encoding="utf-8") if page.is_file() else TITLE
+        write_text(page, with_section(old_text, campaign, rows))
     return [folder.manifest, *pages]
 
 
@@ -97,8 +97,8 @@ def _absolute(path: Path) -> Path:
 
 def _pages(results: Path, project: Path, campaign: str) -> list[Path]:
     published = project / "MANIFEST.md"
-    listed = published.is_file() and _begin(campaign) in published.read_text(encoding="utf-8")
-    return [results / "MANIFEST.md", *[published] * listed]
+    is_listed = published.is_file() and _begin(campaign) in published.read_text(encoding="utf-8")
+    return [results / "MANIFEST.md", *[published] * is_listed]
 
 
 def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: Path) -> list[ManifestRow]:
@@ -108,17 +108,23 @@ def manifest_rows(folder: CampaignFolder, document: CampaignDocument, project: P
     """
     started = {run: _started(run) for run in folder.runs()}
 
-    def place(run: RunFolder) -> tuple[Any, ...]:
-        drawn = document.order.get(run.phase, ())
-        own = (*drawn, run.connector_id).index(run.connector_id)
-        return phase_place(run.phase), own == len(drawn), started[run] or "~", own, run.connector_id
+    def sort_key(run: RunFolder) -> tuple[Any, ...]:
+        drawn_order = document.order.get(run.phase, ())
+        position = (*drawn_order, run.connector_id).index(run.connector_id)
+        return (
+            phase_place(run.phase),
+            position == len(drawn_order),
+            started[run] or "~",
+            position,
+            run.connector_id,
+        )
 
     rows: list[ManifestRow] = []
-    ran: Counter[str] = Counter()
-    for run in sorted(started, key=place):
+    n_ran: Counter[str] = Counter()
+    for run in sorted(started, key=sort_key):
         planned = run.connector_id in document.order.get(run.phase, ())
-        ran[run.phase] += planned
-        rows.append(_row(run, str(ran[run.phase]) if planned else "", started[run] or "", project))
+        n_ran[run.phase] += planned
+        rows.append(_row(run, str(n_ran[run.phase]) if planned else "", started[run] or "", project))
     return rows
 
 
@@ -127,13 +133,13 @@ def _row(run: RunFolder, order: str, started_utc: str, project: Path) -> Manifes
     engine = _engine(run, receipt)
     versions: Versions = {} if engine is None else engine.known_versions
     emulated = bool(versions.get("emulator")) or (engine is not None and engine.kind == "emulator")
-    timed = receipt.step_timing_available if receipt and receipt.status == "measured" else None
+    step_timing = receipt.step_timing_available if receipt and receipt.status == "measured" else None
     status, reason = "unfinished", "no receipt yet; start the campaign again to finish it"
     if receipt is not None:
         status, reason = receipt.status, receipt.reason or ""
     elif fault:
         status, reason = "unreadable", fault
-    found: dict[str, Fact] = {
+    facts: dict[str, Fact] = {
         "date": run.path.parent.name[:10],
         "phase": phase_label(run.phase),
         "config": run.connector_id,
@@ -144,14 +150,14 @@ def _row(run: RunFolder, order: str, started_utc: str, project: Path) -> Manifes
         "vllm_git_sha": versions.get("vllm_git_sha") or (engine.vllm_wheel if engine else None),
         **{f"{name}_version": versions.get(name) for name in ("mooncake", "nixl", "lmcache")},
         "gpu": _gpu(engine),
-        "step_timing_available": None if timed is None else str(timed).lower(),
+        "step_timing_available": None if step_timing is None else str(step_timing).lower(),
         "result_directory": (
             str(run.path.relative_to(project)) if run.path.is_relative_to(project) else run.path.name
         ),
         "receipt_sha256": _checksum(run.receipt) if receipt or fault else None,
         "launch_command": _launch_command(run, project),
     }
-    return {c: reason if c == "reason" else str(found[c] or NOT_KNOWN) for c in COLUMNS}
+    return {c: reason if c == "reason" else str(facts[c] or NOT_KNOWN) for c in COLUMNS}
 
 
 def _gpu(engine: EngineIdentity | None) -> str:
@@ -214,21 +220,21 @@ def _launch_command(run: RunFolder, project: Path) -> str | None:
     if command is None:
         return None
     home = os.path.expanduser("~")  # noqa: PTH111 - raises nothing for a user without one
-    shorter = {
+    replacements = {
         '"$CONNECTOR_TAX_PROJECT"': "",
         '"$HOME"': "~/",
         project: "",
         project.resolve(): "",
         home: "~/",
     }
-    for place, short in shorter.items():
-        command = command.replace(f"{place}/", short) if str(place) != "/" else command
+    for path, replacement in replacements.items():
+        command = command.replace(f"{path}/", replacement) if str(path) != "/" else command
     return command
 
 
-def tsv(found: Sequence[ManifestRow]) -> str:
+def tsv(entries: Sequence[ManifestRow]) -> str:
     """Format rows tab-separated with a header; tabs and line breaks inside values become blanks."""
-    rows = [COLUMNS, *([_one_line(row[c]) for c in COLUMNS] for row in found)]
+    rows = [COLUMNS, *([_one_line(row[c]) for c in COLUMNS] for row in entries)]
     return "".join("\t".join(row) + "\n" for row in rows)
 
 

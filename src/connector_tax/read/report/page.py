@@ -79,9 +79,9 @@ def closing_lines(root: Path) -> str:
 
 def _page_of(folder: CampaignFolder, aggregate: Aggregate) -> Page:
     # If the raw results are elsewhere, it is unknown which runs have ended.
-    left = unfinished(folder) if folder.runs() or not aggregate.cells else None
-    bundled = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
-    return page_view(aggregate, left, bundled)
+    remaining = unfinished(folder) if folder.runs() or not aggregate.cells else None
+    is_published = (PROJECT_ROOT / "published" / f"{aggregate.campaign}.tar.xz").is_file()
+    return page_view(aggregate, remaining, is_published)
 
 
 def unfinished(folder: CampaignFolder) -> Left | None:
@@ -92,12 +92,14 @@ def unfinished(folder: CampaignFolder) -> Left | None:
     try:
         document = read_campaign_file(folder.campaign_file)
         config = config_of(document)
-        left = standing(config, folder, document.date).left
+        remaining = standing(config, folder, document.date).left
     except UNREADABLE:
         return None
     runs = sum(len(config.members(p)) for p in config.phases)
-    phases = [(phase_word(p), ids if len(ids) < len(config.members(p)) else ()) for p, ids in left.items()]
-    return Left(runs - sum(map(len, left.values())), runs, phases) if left else None
+    phases = [
+        (phase_word(p), ids if len(ids) < len(config.members(p)) else ()) for p, ids in remaining.items()
+    ]
+    return Left(runs - sum(map(len, remaining.values())), runs, phases) if remaining else None
 
 
 def taxes_markdown(page: Page) -> str:

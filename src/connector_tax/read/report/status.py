@@ -35,40 +35,46 @@ def status_text(config: CampaignConfig, root: Path, command: str) -> str:
     if not folder.campaign_file.exists():
         return f"{folder.root}: not started. Start it with: {command}"
     date = read_campaign_file(folder.campaign_file).date
-    found = start.standing(config, folder, date)
-    lines = [f"campaign {config.campaign}, started {date}", "", *_table(config, folder, date, found), ""]
-    decisions = {} if found.preflight is None else found.preflight.configs
+    snapshot = start.standing(config, folder, date)
+    lines = [f"campaign {config.campaign}, started {date}", "", *_table(config, folder, date, snapshot), ""]
+    decisions = {} if snapshot.preflight is None else snapshot.preflight.configs
     skips = [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
-    remarks = ([*found.void.values()], skips, _failures(folder), _engines(folder, config))
+    remarks = ([*snapshot.void.values()], skips, _failures(folder), _engines(folder, config))
     for paragraph in filter(None, remarks):
         lines += [*paragraph, ""]
-    if not found.left:
+    if not snapshot.left:
         lines.append("all measured")
     else:
-        guess = ", at reference rates that are guessed until all of phase A has ended" * ("a" in found.left)
-        lines.append(f"about {duration_text(_left_s(folder, config, date, found))} left{guess}")
+        guess = ", at reference rates that are guessed until all of phase A has ended" * (
+            "a" in snapshot.left
+        )
+        lines.append(f"about {duration_text(_left_s(folder, config, date, snapshot))} left{guess}")
     if (worker := worker_of(folder)) is not None:
         lines.append(f"process {worker} works on it")
-    elif found.left:
+    elif snapshot.left:
         lines.append(f"nobody works on it; go on with: {command}")
     if folder.report.exists():
-        lines.append(f"report: {folder.report}" + ", made before the rest was measured" * bool(found.left))
+        lines.append(f"report: {folder.report}" + ", made before the rest was measured" * bool(snapshot.left))
     last = lines_of(read_whole(folder.progress_log))[-1:] if folder.progress_log.exists() else []
     lines += [f"last: {line}" for line in last if line]
     return "\n".join(map(printable, lines))
 
 
-def _table(config: CampaignConfig, folder: CampaignFolder, date: str, found: start.Standing) -> list[str]:
+def _table(config: CampaignConfig, folder: CampaignFolder, date: str, snapshot: start.Standing) -> list[str]:
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
-    planned, known = found.rates or guessed_rates(config, expected_of(config)), found.rates is not None
+    planned, rates_known = (
+        snapshot.rates or guessed_rates(config, expected_of(config)),
+        snapshot.rates is not None,
+    )
     rows = [["", *(f"phase {phase_word(p)}" for p in phases), *["repeats"] * bool(blocks)]]
     for connector_id in config.connector_ids:
-        left = [p for p in config.phases if connector_id in found.left.get(p, ())]
+        remaining = [p for p in config.phases if connector_id in snapshot.left.get(p, ())]
         states = [
-            _state(config, folder.run(date, connector_id, p), planned, p in left, known=known) for p in phases
+            _state(config, folder.run(date, connector_id, p), planned, p in remaining, known=rates_known)
+            for p in phases
         ]
-        ended = len(blocks) - sum(p in left for p in blocks)
+        ended = len(blocks) - sum(p in remaining for p in blocks)
         rows.append([connector_id, *states, *[f"{ended} of {len(blocks)}"] * bool(blocks)])
     return columns(rows)
 
@@ -80,50 +86,52 @@ def seconds_left(config: CampaignConfig, folder: CampaignFolder) -> float:
     return _left_s(folder, config, date, start.standing(config, folder, date))
 
 
-def _left_s(folder: CampaignFolder, config: CampaignConfig, date: str, found: start.Standing) -> float:
+def _left_s(folder: CampaignFolder, config: CampaignConfig, date: str, snapshot: start.Standing) -> float:
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
-        return start.cells_there(config, folder.run(date, connector_id, phase), found.rates)
+        return start.cells_there(config, folder.run(date, connector_id, phase), snapshot.rates)
 
     # Before preflight no skips are known, and preflight itself is left.
-    skips = None if found.preflight is None else found.ends_at_once
-    return expected_left_s(config, found.left, found.rates, skips, finished)
+    skips = None if snapshot.preflight is None else snapshot.ends_at_once
+    return expected_left_s(config, snapshot.left, snapshot.rates, skips, finished)
 
 
-def _state(config: CampaignConfig, run: RunFolder, rates: ReferenceRates, left: bool, *, known: bool) -> str:
+def _state(
+    config: CampaignConfig, run: RunFolder, rates: ReferenceRates, is_left: bool, *, known: bool
+) -> str:
     """Return a run's state as text.
 
     Args:
         known: ``rates`` are the campaign's, not a guess.
     """
-    if not left:
+    if not is_left:
         receipt = read_receipt(run)
         if receipt.status != "measured":
             return receipt.status.replace("_", " ")
         invalid = sum(c.verdict != "valid" for c in receipt.cells)
         return f"{len(receipt.cells)} cells" + (f", {invalid} invalid" if invalid else "")
     plan = cells_of(config, run.connector_id, run.phase, rates)
-    own = len(start.cells_there(config, run, rates))
+    n_finished = len(start.cells_there(config, run, rates))
     supervisor = recorded_supervisor(run.path)
     if supervisor is not None and supervisor.lives:
-        return f"running, {own} of {len(plan)}"
+        return f"running, {n_finished} of {len(plan)}"
     if run.receipt.exists():
         return "void"
     if run.phase != "a" and not known:
         return "-"
-    return f"{own} of {len(plan)}" if own else "-"
+    return f"{n_finished} of {len(plan)}" if n_finished else "-"
 
 
 def _engines(folder: CampaignFolder, config: CampaignConfig) -> list[str]:
     """Return the process at work on each of several cards, except launches that died with their job."""
     if len(config.engine.slots) == 1:
         return []
-    found = []
+    lines = []
     for run in folder.runs():
         supervisor = recorded_supervisor(run.path)
         if supervisor is not None and supervisor.lives:
-            where = " and ".join(supervisor.cards) or "a card that is not recorded"
-            found.append(f"on {where}: {run.connector_id} in phase {phase_word(run.phase)}")
-    return sorted(found)
+            cards_text = " and ".join(supervisor.cards) or "a card that is not recorded"
+            lines.append(f"on {cards_text}: {run.connector_id} in phase {phase_word(run.phase)}")
+    return sorted(lines)
 
 
 def worker_of(folder: CampaignFolder) -> int | None:
@@ -141,13 +149,13 @@ def worker_of(folder: CampaignFolder) -> int | None:
 
 def _failures(folder: CampaignFolder) -> list[str]:
     """Return why each run failed, and how to retry it."""
-    found = []
+    lines = []
     for run in folder.runs():
         try:
             receipt = read_receipt(run) if run.receipt.exists() else None
         except ArtifactError:
             continue  # an unreadable receipt is void
         if receipt is not None and receipt.status == "failed":
-            found.append(f"failed {run.connector_id} in phase {phase_word(run.phase)}: {receipt.reason}")
-            found.append(f"  to have it tried again, remove {run.receipt} and start again")
-    return found
+            lines.append(f"failed {run.connector_id} in phase {phase_word(run.phase)}: {receipt.reason}")
+            lines.append(f"  to have it tried again, remove {run.receipt} and start again")
+    return lines

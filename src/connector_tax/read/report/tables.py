@@ -85,10 +85,10 @@ class Number:
         factor, _, signed = UNITS[self.unit]
         known = [v for v in (self.point, self.low, self.high) if v is not None]
         clear = not self.has_interval or Interval(self.point, self.low, self.high).excludes_zero
-        found = iter(digits_apart([factor * v for v in known], partial(_decimals, self.unit), no_zero=clear))
-        point = _signed(next(found), signed)
-        low = MINUS + OPEN if self.low is None else _signed(next(found), signed)
-        return point, low, OPEN if self.high is None else _signed(next(found), signed)
+        texts = iter(digits_apart([factor * v for v in known], partial(_decimals, self.unit), no_zero=clear))
+        point = _signed(next(texts), signed)
+        low = MINUS + OPEN if self.low is None else _signed(next(texts), signed)
+        return point, low, OPEN if self.high is None else _signed(next(texts), signed)
 
 
 def number(value: Ends | Bounds | None, unit: Unit) -> Number | None:
@@ -199,7 +199,7 @@ def named(aggregate: Aggregate, config: str) -> str:
 def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     """Return section -> its tables."""
     blocks = list(dict.fromkeys(b for r in aggregate.repeats for t in r.taxes for b in t.by_block))
-    own: dict[str, dict[str, tuple[Sequence[str], Rows]]] = {
+    tables_by_section: dict[str, dict[str, tuple[Sequence[str], Rows]]] = {
         "causes": {
             "hooks": (("connector", "hook", "calls", "time", "cpu"), _hooks(aggregate)),
             "decomposition": (
@@ -240,14 +240,14 @@ def tables_of(aggregate: Aggregate) -> dict[str, list[Table]]:
     }
     return {
         section: [t for code, (heads, rows) in tables.items() for t in _table(aggregate, code, heads, rows)]
-        for section, tables in own.items()
+        for section, tables in tables_by_section.items()
     }
 
 
 def lengths_table(aggregate: Aggregate, lines: Sequence[Line]) -> list[Table]:
     """Return the table of Phase B; its last column is left out if empty."""
-    averaged = ["phase_averaged"] * any(line[-1] for line in lines)
-    heads = ("shape", "rate", "connector", *METRICS, *averaged)
+    averaged_column = ["phase_averaged"] * any(line[-1] for line in lines)
+    heads = ("shape", "rate", "connector", *METRICS, *averaged_column)
     rows = ((f"{i:,} × {o:,}", f"{rate:g}/s", *rest)[: len(heads)] for (i, o), rate, *rest in lines)
     return _table(aggregate, "lengths", heads, rows)
 
@@ -257,27 +257,30 @@ def _table(aggregate: Aggregate, code: str, heads: Sequence[str], rows: Rows) ->
 
     ``rows`` hold connectors and metrics as codes.
     """
-    said = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
-    every = [[said[h](str(v)) if h in said else v for h, v in zip(heads, row, strict=True)] for row in rows]
-    columns = list(zip(*every, strict=True))
-    kept = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
-    found = [[row[k] for k in kept] for row in every]
+    formatters = {"connector": partial(named, aggregate), "metric": partial(label, "metric")}
+    all_rows = [
+        [formatters[h](str(v)) if h in formatters else v for h, v in zip(heads, row, strict=True)]
+        for row in rows
+    ]
+    columns = list(zip(*all_rows, strict=True))
+    kept_columns = [k for k, column in enumerate(columns) if any(v is not None and v != "" for v in column)]
+    kept_cells = [[row[k] for k in kept_columns] for row in all_rows]
     # The unit of all numbers of a column; empty if they have several or none.
-    suffixes = [{v.suffix for v in columns[k] if isinstance(v, Number)} for k in kept]
-    units = [next(iter(own)) if len(own) == 1 else "" for own in suffixes]
-    words = [label("head", heads[k]) for k in kept]
-    shown = [f"{word}, {unit}" if unit else word for word, unit in zip(words, units, strict=True)]
-    return [Table(code, shown, units, _each_once(found))] if found else []
+    suffixes = [{v.suffix for v in columns[k] if isinstance(v, Number)} for k in kept_columns]
+    units = [next(iter(suffix_set)) if len(suffix_set) == 1 else "" for suffix_set in suffixes]
+    words = [label("head", heads[k]) for k in kept_columns]
+    titles = [f"{word}, {unit}" if unit else word for word, unit in zip(words, units, strict=True)]
+    return [Table(code, titles, units, _each_once(kept_cells))] if kept_cells else []
 
 
 def _each_once(rows: Sequence[Sequence[Value]]) -> list[Sequence[Value]]:
     """Leave out texts at the beginning of a row that repeat the row above."""
-    found: list[Sequence[Value]] = [*rows[:1]]
-    for above, row in pairwise(rows):
-        alike = (isinstance(v, str) and v == before for v, before in zip(row, above, strict=True))
-        same = sum(1 for _ in takewhile(bool, alike))
-        found.append([*[""] * same, *row[same:]])
-    return found
+    shortened: list[Sequence[Value]] = [*rows[:1]]
+    for previous, row in pairwise(rows):
+        equal = (isinstance(v, str) and v == before for v, before in zip(row, previous, strict=True))
+        n_same = sum(1 for _ in takewhile(bool, equal))
+        shortened.append([*[""] * n_same, *row[n_same:]])
+    return shortened
 
 
 def _hooks(aggregate: Aggregate) -> Rows:
@@ -296,11 +299,11 @@ def _split(rows: Iterable[Decomposition | ObserverEffect], names: str) -> Rows:
 
 def _processes(aggregate: Aggregate) -> Rows:
     """Yield the processes that worked in Phase A's cell at ref_safe."""
-    at = reference_rate(aggregate, "ref_safe")
+    ref_safe_per_s = reference_rate(aggregate, "ref_safe")
     for config in aggregate.config_ids:
-        for cell in (cell for cell in aggregate.measured("a", config) if cell.rate_per_s == at):
+        for cell in (cell for cell in aggregate.measured("a", config) if cell.rate_per_s == ref_safe_per_s):
             idle, loaded, memory = (
-                found or {} for found in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
+                by_process or {} for by_process in (cell.cpu.idle_share, cell.cpu.loaded_s, cell.cpu.rss_mib)
             )
             for process in sorted(p for p in {*loaded, *idle} if loaded.get(p) or idle.get(p)):
                 work = bare(idle.get(process), "share"), bare(loaded.get(process))
@@ -328,27 +331,34 @@ def _loaded(aggregate: Aggregate) -> Rows:
     taxes = {(t.config, t.shape, t.metric): t for t in rows}
     added = {(a.config, a.shape, a.metric): a for a in aggregate.amplification}
     for config, shape in product(filter(is_connector, aggregate.config_ids), shapes):
-        places = [(config, shape, m) for m in METRICS]
-        own = [number(taxes.get(place), "tax") for place in places]
-        more = [number(added.get(place), "points") for place in places]
-        why = [reason_text(a.reason, a.subject) for p in places if (a := added.get(p)) and a.point is None]
-        tax = next((taxes[p] for p in places if p in taxes), None)
-        at = "" if tax is None else f"{tax.rate_per_s:g}/s {launches_text(tax.n_blocks)}"
-        if any(own) or why:
-            what = f"{shape[0]:,} × {shape[1]:,}"
-            yield config, what, at, *own, *more, "; ".join(dict.fromkeys(why))
+        keys = [(config, shape, m) for m in METRICS]
+        tax_numbers = [number(taxes.get(key), "tax") for key in keys]
+        added_numbers = [number(added.get(key), "points") for key in keys]
+        reasons = [reason_text(a.reason, a.subject) for p in keys if (a := added.get(p)) and a.point is None]
+        tax = next((taxes[p] for p in keys if p in taxes), None)
+        rate_text = "" if tax is None else f"{tax.rate_per_s:g}/s {launches_text(tax.n_blocks)}"
+        if any(tax_numbers) or reasons:
+            shape_text = f"{shape[0]:,} × {shape[1]:,}"
+            yield (
+                config,
+                shape_text,
+                rate_text,
+                *tax_numbers,
+                *added_numbers,
+                "; ".join(dict.fromkeys(reasons)),
+            )
 
 
 def _blocks(aggregate: Aggregate, blocks: Sequence[str]) -> Rows:
     for entry in aggregate.repeats:
         if entry.metric not in METRICS:
             continue
-        where = f"{entry.rate_per_s:g}/s", entry.metric
-        again = label("head", "plain_again")
-        yield *where, again, number(entry.noise_floor, "tax"), *[None] * len(blocks)
+        rate_and_metric = f"{entry.rate_per_s:g}/s", entry.metric
+        plain_again = label("head", "plain_again")
+        yield *rate_and_metric, plain_again, number(entry.noise_floor, "tax"), *[None] * len(blocks)
         for tax in entry.taxes:
-            own = (bare(tax.by_block.get(b), "tax") for b in blocks)
-            yield *where, tax.config, number(tax, "tax"), *own
+            block_taxes = (bare(tax.by_block.get(b), "tax") for b in blocks)
+            yield *rate_and_metric, tax.config, number(tax, "tax"), *block_taxes
 
 
 def _drift(aggregate: Aggregate) -> Rows:
@@ -369,15 +379,24 @@ def _conversations(aggregate: Aggregate) -> Rows:
     for config in aggregate.config_ids:
         for cell in aggregate.measured("c", config):
             sessions, rate = name(cell.cell_id.partition("_")[2]), f"{cell.rate_per_s:g}/s"
-            own = (number(taxes.get((config, cell.cell_id, m)), "tax") for m in METRICS)
-            yield config, sessions, rate, cell.n_window, bare(cell.prefix_cache_hit_share, "share"), *own
+            tax_numbers = (number(taxes.get((config, cell.cell_id, m)), "tax") for m in METRICS)
+            yield (
+                config,
+                sessions,
+                rate,
+                cell.n_window,
+                bare(cell.prefix_cache_hit_share, "share"),
+                *tax_numbers,
+            )
 
 
 def _slopes(aggregate: Aggregate) -> Rows:
     for entry in aggregate.growth:
         for slope in entry.slopes:
-            both = (number(v, "change_us") for v in (slope.per_1000_cached_blocks, slope.per_running_request))
-            yield entry.config, label("growth", slope.quantity), *both
+            numbers = (
+                number(v, "change_us") for v in (slope.per_1000_cached_blocks, slope.per_running_request)
+            )
+            yield entry.config, label("growth", slope.quantity), *numbers
 
 
 def _levels(aggregate: Aggregate) -> Rows:

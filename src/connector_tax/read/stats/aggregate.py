@@ -67,7 +67,7 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
     config = data.config
     draws, confidence = config.analysis.bootstrap_draws, config.analysis.confidence
     saturation = saturation_by_config(data)
-    rates, doubts = _reference_rates(data)
+    rates, rate_problems = _reference_rates(data)
     usable = [c for c in data.cells() if c.usable]
     estimates = {
         e.cell.key: e for e in estimate_cells(usable, config.seed, draws, each, confidence=confidence)
@@ -94,20 +94,20 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         equal_speed=True,
         without={*no_ttft, *no_tax},
     )
-    made, no_steps = provenance(data), _why_no_steps(data, estimates)
-    found = Aggregate(
+    provenance_record, no_steps = provenance(data), _why_no_steps(data, estimates)
+    document = Aggregate(
         schema_version=SCHEMA_VERSION,
         campaign=data.document.campaign,
         date=data.document.date,
-        provenance=made,
-        source=made.measured_on,
+        provenance=provenance_record,
+        source=provenance_record.measured_on,
         step_timing_available=no_steps is None,
         step_timing_reason=no_steps,
         configs=config_states(data, absent, missing),
         cells=tuple(
             cell_row(c)
-            if (own := estimates.get(c.key)) is None
-            else measured_row(own, saturation, confidence)
+            if (cell_estimates := estimates.get(c.key)) is None
+            else measured_row(cell_estimates, saturation, confidence)
             for c in data.cells()
         ),
         saturation={i: saturation[i].document for i in config.connector_ids if i in saturation},
@@ -131,11 +131,11 @@ def aggregate(data: CampaignData, each: Each = map) -> Aggregate:
         outputs=tuple(outputs),
         criteria=tuple(judge_criteria(data, verdicts)),
         problems=(
-            *(*failed_runs(data), *data.problems, *missing_cell_problems(data, missing), *doubts),
+            *(*failed_runs(data), *data.problems, *missing_cell_problems(data, missing), *rate_problems),
             *(*missing_repeats(data, absent, at_safe), *missing_hooks(data)),
         ),
     )
-    return msgspec.structs.replace(found, connectors=connector_rows(found))
+    return msgspec.structs.replace(document, connectors=connector_rows(document))
 
 
 def _why_no_steps(data: CampaignData, estimates: Estimates) -> Problem | None:
@@ -155,20 +155,29 @@ def _reference_rates(data: CampaignData) -> tuple[ReferenceRatesFile | None, lis
     A problem reports if today's Phase A gives other rates, as after adding or removing cells.
     """
     file = "reference_rates.json"
-    found = data.reference_rates
+    stored = data.reference_rates
     try:
-        now = select_reference_rates(data, shapes=False)
+        recomputed = select_reference_rates(data, shapes=False)
     except AnalysisError:
-        return found, [Problem("no_plain", "plain") if found is None else Problem("rates_kept", file)]
-    if found is None:
-        return now, [Problem("rates_remade", file)]
-    changed = []
-    kept, new = ((r.ref_safe_per_s, r.ref_load_per_s, r.flags) for r in (found, now))
-    if kept != new:
-        changed.append(Problem("rates_changed", file, new[2], {"safe": new[0], "load": new[1]}))
-    if gone := tuple(c for c in found.participating if c not in now.participating):
-        changed.append(Problem("no_say_in_rates", file, gone))
-    return found, changed
+        return stored, [Problem("no_plain", "plain") if stored is None else Problem("rates_kept", file)]
+    if stored is None:
+        return recomputed, [Problem("rates_remade", file)]
+    problems = []
+    stored_values, recomputed_values = (
+        (r.ref_safe_per_s, r.ref_load_per_s, r.flags) for r in (stored, recomputed)
+    )
+    if stored_values != recomputed_values:
+        problems.append(
+            Problem(
+                "rates_changed",
+                file,
+                recomputed_values[2],
+                {"safe": recomputed_values[0], "load": recomputed_values[1]},
+            )
+        )
+    if dropped_configs := tuple(c for c in stored.participating if c not in recomputed.participating):
+        problems.append(Problem("no_say_in_rates", file, dropped_configs))
+    return stored, problems
 
 
 def _taxes(
@@ -185,16 +194,16 @@ def _taxes(
     """
     if rates is None:
         return []
-    found: list[Tax] = []
-    for (config, phase, cell_id), own in estimates.items():
+    taxes: list[Tax] = []
+    for (config, phase, cell_id), cell_estimates in estimates.items():
         plain = estimates.get(("plain", phase, cell_id))
-        for reference in _references(config, phase, own.cell.spec, rates):
-            found += taxes_of(own, plain, reference, no_ttft.get(config), no_tax.get(config))
+        for reference in _references(config, phase, cell_estimates.cell.spec, rates):
+            taxes += taxes_of(cell_estimates, plain, reference, no_ttft.get(config), no_tax.get(config))
     for cell in missing:
         plain = estimates.get(("plain", cell.phase, cell.spec.cell_id))
         for reference in _references(cell.config, cell.phase, cell.spec, rates):
-            found += taxes_of_missing(cell, plain, reference)
-    return found
+            taxes += taxes_of_missing(cell, plain, reference)
+    return taxes
 
 
 def _references(config: str, phase: str, spec: CellSpec, rates: ReferenceRatesFile) -> list[AnyReference]:
@@ -225,19 +234,19 @@ def _attribution(
 ) -> tuple[Attribution, ...]:
     """Attribute the steps of each configuration's Phase A cell at ref_safe, relative to plain's."""
     cells = {
-        config: own.cell
-        for (config, phase, _), own in estimates.items()
-        if phase == "a" and config not in (PLAIN_AGAIN, *no_tax) and own.cell.steps is not None
-        if rates is not None and own.cell.spec.rate_per_s == rates.ref_safe_per_s
+        config: cell_estimates.cell
+        for (config, phase, _), cell_estimates in estimates.items()
+        if phase == "a" and config not in (PLAIN_AGAIN, *no_tax) and cell_estimates.cell.steps is not None
+        if rates is not None and cell_estimates.cell.spec.rate_per_s == rates.ref_safe_per_s
     }
     plain = cells.pop("plain", None)
     if plain is None or plain.steps is None:
         return ()
-    base = plain.steps.load()
-    found = [
+    plain_steps = plain.steps.load()
+    entries = [
         attribute(
             cell.steps.load(),
-            base,
+            plain_steps,
             seed=seed,
             name=config,
             cell_id=cell.cell_id,
@@ -247,7 +256,7 @@ def _attribution(
         for config, cell in cells.items()
         if cell.steps is not None
     ]
-    return tuple(entry for entry in found if entry is not None)
+    return tuple(entry for entry in entries if entry is not None)
 
 
 def _amplification(
@@ -277,9 +286,11 @@ def _amplification(
         if tax.phase == "b_prime" and tax.spec.shape != config.phase_a_shape:
             safe = in_b.get((tax.config, tax.metric, tax.spec.shape))
             # No rate, since it was not measured.
-            nowhere = replace(tax.spec, rate_per_s=0.0)
-            missing = replace(tax, spec=nowhere, estimate=unavailable("no_cell", subject="phase_b"))
-            pairs.append((tax, safe or missing))
+            spec_without_rate = replace(tax.spec, rate_per_s=0.0)
+            missing_tax = replace(
+                tax, spec=spec_without_rate, estimate=unavailable("no_cell", subject="phase_b")
+            )
+            pairs.append((tax, safe or missing_tax))
     rows = [_added(load, safe, confidence) for load, safe in pairs]
     for shape in rates.left_out if rates is not None and len(rates.apart()) > 1 else []:
         rows += [
@@ -293,14 +304,14 @@ def _amplification(
 
 def _added(load: Tax, safe: Tax, confidence: float) -> Amplification:
     gap = difference(load.number, safe.number, of_second="ref_safe")
-    unlike = load.is_unlike(safe)
-    if unlike or load.rate_per_s == safe.rate_per_s:
-        gap = unavailable("unlike_launches" if unlike else "one_rate", gap.n)
+    unlike_launches = load.is_unlike(safe)
+    if unlike_launches or load.rate_per_s == safe.rate_per_s:
+        gap = unavailable("unlike_launches" if unlike_launches else "one_rate", gap.n)
     return msgspec.structs.replace(
         _amplified(load.config, load.metric, load.spec.shape, gap, confidence),
         rate_per_s=load.rate_per_s,
         safe_rate_per_s=safe.rate_per_s or None,
-        n_blocks=None if unlike else min(safe.n_blocks, load.n_blocks),
+        n_blocks=None if unlike_launches else min(safe.n_blocks, load.n_blocks),
     )
 
 

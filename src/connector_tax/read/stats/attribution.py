@@ -46,8 +46,8 @@ PARTS: tuple[AttributedPart, ...] = get_args(AttributedPart)
 
 
 def attribute(
-    own: StepTable,
-    plain: StepTable,
+    table: StepTable,
+    plain_table: StepTable,
     *,
     seed: int,
     name: str,
@@ -61,32 +61,34 @@ def attribute(
         name, cell_id: of the configuration and of its cell.
         factor: widens intervals for a stopping rule.
     """
-    ours, theirs = _decoding(own), _decoding(plain)
-    mine = _means(_columns(own, ours), stream(seed, "attribution", name), factor, confidence)
-    base = _means(_columns(plain, theirs), stream(seed, "attribution", name, "plain"), factor, confidence)
-    if mine is None or base is None:
+    own_rows, plain_rows = _decoding(table), _decoding(plain_table)
+    own_means = _means(_columns(table, own_rows), stream(seed, "attribution", name), factor, confidence)
+    plain_means = _means(
+        _columns(plain_table, plain_rows), stream(seed, "attribution", name, "plain"), factor, confidence
+    )
+    if own_means is None or plain_means is None:
         return None
-    whole, *apart = map(difference, mine, base)
-    tokens = float(own.tokens[ours].mean())
-    in_hooks = sum(part.point for part in apart[:2] if part.point is not None)
-    hooks_replicates = apart[0].replicates + apart[1].replicates
+    whole, *part_estimates = map(difference, own_means, plain_means)
+    tokens = float(table.tokens[own_rows].mean())
+    in_hooks = sum(part.point for part in part_estimates[:2] if part.point is not None)
+    hooks_replicates = part_estimates[0].replicates + part_estimates[1].replicates
     return Attribution(
         config=name,
         cell_id=cell_id,
-        n_steps=mine[0].n,
-        n_plain_steps=base[0].n,
+        n_steps=own_means[0].n,
+        n_plain_steps=plain_means[0].n,
         tokens_per_step=tokens,
-        step_us=mine[0].point or 0.0,
-        plain_step_us=base[0].point or 0.0,
+        step_us=own_means[0].point or 0.0,
+        plain_step_us=plain_means[0].point or 0.0,
         difference_us=whole.quantity(confidence),
         parts=tuple(
-            AttributionPart(part=part, **asdict(own_part.quantity(confidence)))
-            for part, own_part in zip(PARTS, apart, strict=True)
+            AttributionPart(part=part, **asdict(estimate.quantity(confidence)))
+            for part, estimate in zip(PARTS, part_estimates, strict=True)
         ),
-        hooks=_hooks(own, ours, tokens),
+        hooks=_hooks(table, own_rows, tokens),
         in_hooks_share=_share(whole, in_hooks, hooks_replicates, confidence),
-        hooks_us=_all_hooks(own, ours, seed, name, factor, confidence),
-        hooks_cpu_us=_cpu_of_hooks(own, ours, factor, confidence),
+        hooks_us=_all_hooks(table, own_rows, seed, name, factor, confidence),
+        hooks_cpu_us=_cpu_of_hooks(table, own_rows, factor, confidence),
     )
 
 
@@ -101,10 +103,10 @@ def _share(whole: Estimate, part: float, replicates: Floats, confidence: float) 
 
     def rest(share: float) -> tuple[float | None, float | None]:
         """Return the interval of the part minus such a share of the difference."""
-        left = replace(
+        remainder = replace(
             whole, point=part - share * (whole.point or 0.0), replicates=replicates - share * whole.replicates
         )
-        return left.interval(confidence)
+        return remainder.interval(confidence)
 
     # Fieller: the interval holds every share whose remainder is not significant. Quantiles of ratios disagree
     # with those of the difference.
@@ -146,8 +148,8 @@ def _columns(table: StepTable, rows: NDArray[np.bool_]) -> Floats:
         if name.startswith("worker/"):
             worker += us
         elif _in_a_step(name):
-            place = update if name.rsplit("/", 1)[-1] in UPDATE_HOOKS else schedule
-            place += us
+            target = update if name.rsplit("/", 1)[-1] in UPDATE_HOOKS else schedule
+            target += us
     return np.column_stack(
         [
             table.step_duration_us[rows],
@@ -188,8 +190,8 @@ def _means(
     starts = rng.integers(0, n, size=(DRAWS, blocks))
     replicates = np.stack([sums[row].sum(axis=0) for row in starts]) / (blocks * length)
     point = columns.mean(axis=0)
-    wider = factor * small_sample_factor(n, length, confidence)
-    spread = point + wider * (replicates - point)
+    widening = factor * small_sample_factor(n, length, confidence)
+    spread = point + widening * (replicates - point)
     freedom = freedom_of(n, length)
     return [
         Estimate(float(p), spread[:, k], n, freedom=freedom, confidence=confidence)
@@ -233,8 +235,8 @@ def _all_hooks(
     us = table.hooks.us[rows][:, inside]
     if not us.any():
         return None
-    found = _means(us.sum(axis=1)[:, None], stream(seed, "attribution", name, "hooks"), factor, confidence)
-    return found[0].quantity(confidence) if found else None
+    means = _means(us.sum(axis=1)[:, None], stream(seed, "attribution", name, "hooks"), factor, confidence)
+    return means[0].quantity(confidence) if means else None
 
 
 def _in_a_step(name: str) -> bool:
@@ -249,20 +251,20 @@ def _cpu_of_hooks(
     Scheduler and worker sample different steps, 16 apart, so the interval is Student's t with both variances
     added.
     """
-    cpu, wall, calls = (of[rows] for of in (table.hooks.cpu_us, table.hooks.us, table.hooks.calls))
+    cpu, wall, calls = (column[rows] for column in (table.hooks.cpu_us, table.hooks.us, table.hooks.calls))
     point, variance, sizes = 0.0, 0.0, []
     for worker in (False, True):
-        seen = [
+        measured_hooks = [
             k
             for k, name in enumerate(table.hooks.names)
             if _in_a_step(name) and name.startswith("worker/") == worker
             if mean_cpu_us(cpu[:, k], calls[:, k]) is not None
         ]
-        if not seen:
+        if not measured_hooks:
             continue
-        sampled = np.minimum(cpu[:, seen], wall[:, seen])
+        sampled = np.minimum(cpu[:, measured_hooks], wall[:, measured_hooks])
         sums = sampled[~np.isnan(sampled).any(axis=1)].sum(axis=1)
-        point += sum(min(float(np.nanmean(cpu[:, k])), float(wall[:, k].mean())) for k in seen)
+        point += sum(min(float(np.nanmean(cpu[:, k])), float(wall[:, k].mean())) for k in measured_hooks)
         variance += float(sums.var(ddof=1)) / sums.size if sums.size > 1 else math.inf
         sizes.append(int(sums.size))
     if not sizes:
@@ -270,5 +272,5 @@ def _cpu_of_hooks(
     n = min(sizes)
     if not math.isfinite(variance):
         return Quantity(point=point, low=None, high=None, n=n, reason="few_cpu_steps")
-    half = factor * float(student_quantile((1 + confidence) / 2, n - 1)) * math.sqrt(variance)
-    return Quantity(point=point, low=max(0.0, point - half), high=point + half, n=n)
+    half_width = factor * float(student_quantile((1 + confidence) / 2, n - 1)) * math.sqrt(variance)
+    return Quantity(point=point, low=max(0.0, point - half_width), high=point + half_width, n=n)

@@ -50,16 +50,16 @@ def step_features(cell: CellData, max_num_batched_tokens: int) -> Floats:
     prefill = columns.ints["prefill_tokens"].astype(np.float64)
     decode = columns.ints["decode_tokens"].astype(np.float64)
     duration = columns.floats["step_duration_us"]
-    wanted = (t_ns >= cell.window.window_start_ns) & (t_ns < cell.window.t_stop_ns)
-    wanted &= (prefill + decode > 0) & np.isfinite(duration)
+    chosen_steps = (t_ns >= cell.window.window_start_ns) & (t_ns < cell.window.t_stop_ns)
+    chosen_steps &= (prefill + decode > 0) & np.isfinite(duration)
     shape = cell.spec
-    piece = min(shape.input_tokens, max_num_batched_tokens)
-    context = decode * (shape.input_tokens + shape.output_tokens / 2) + prefill / piece * (
-        (shape.input_tokens - piece) / 2
+    chunk_tokens = min(shape.input_tokens, max_num_batched_tokens)
+    context_tokens = decode * (shape.input_tokens + shape.output_tokens / 2) + prefill / chunk_tokens * (
+        (shape.input_tokens - chunk_tokens) / 2
     )
     return np.column_stack(
-        [np.ones_like(prefill), prefill, decode, context, prefill / shape.input_tokens, duration]
-    )[wanted]
+        [np.ones_like(prefill), prefill, decode, context_tokens, prefill / shape.input_tokens, duration]
+    )[chosen_steps]
 
 
 def fit_step_costs(features: Floats, duration_us: Floats) -> StepCosts:
@@ -133,12 +133,12 @@ class Capacity:
             return max(prompt_s, measured_s or 0.0) + answer_s
         if self.decode_s is None or measured_s is None:
             return None
-        longer = max(1.0, _tokens(shape) / _tokens(self.shape))
-        return measured_s + shape.output_tokens * self.decode_s * longer
+        length_ratio = max(1.0, _tokens(shape) / _tokens(self.shape))
+        return measured_s + shape.output_tokens * self.decode_s * length_ratio
 
     def per_s(self, shape: Shape) -> float | None:
-        taken_s = self.request_s(shape)
-        return None if not taken_s else 1 / taken_s
+        request_s = self.request_s(shape)
+        return None if not request_s else 1 / request_s
 
 
 def _tokens(shape: Shape) -> float:
@@ -153,23 +153,25 @@ def capacity_of(cells: Sequence[CellData], data: CampaignData, shape: Shape) -> 
     """
     settings = data.settings_of("plain")
     arguments = data.config.engine.args
-    batched, sequences = (token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs"))
-    if sequences:
-        settings = {**settings, "scheduler_config.max_num_seqs": sequences}
+    max_batched_tokens, max_sequences = (
+        token_count(arguments.get(n)) for n in ("max_num_batched_tokens", "max_num_seqs")
+    )
+    if max_sequences:
+        settings = {**settings, "scheduler_config.max_num_seqs": max_sequences}
     limits = Limits.of(settings, data.config.cell.inflight_cap)
-    if batched:
-        limits = replace(limits, batched_tokens=batched)
+    if max_batched_tokens:
+        limits = replace(limits, batched_tokens=max_batched_tokens)
     # From preflight's measurement of plain.
     plain = data.decisions.get("plain")
     prompt_s = {int(length): s for length, s in ((plain and plain.prompt_s) or {}).items()}
     costs = costs_of_cells(cells, limits.batched_tokens)
     if costs is not None:
         return Capacity("step records", limits, shape, prompt_s, costs=costs)
-    most_per_s = max((effective_throughput_per_s(c.requests, c.window) for c in cells), default=0.0)
-    own_s = prompt_s.get(shape.input_tokens)
-    if most_per_s <= 0 or own_s is None:
+    max_per_s = max((effective_throughput_per_s(c.requests, c.window) for c in cells), default=0.0)
+    measured_prompt_s = prompt_s.get(shape.input_tokens)
+    if max_per_s <= 0 or measured_prompt_s is None:
         return Capacity("nothing", limits, shape, prompt_s)
     # Time per request at the completed rate, minus its prompt. If the engine could complete more, this is too
     # much, and shapes are measured at lower rates than possible.
-    decode_s = max(0.0, 1 / most_per_s - own_s) / shape.output_tokens
+    decode_s = max(0.0, 1 / max_per_s - measured_prompt_s) / shape.output_tokens
     return Capacity("probe", limits, shape, prompt_s, decode_s=decode_s)

@@ -34,23 +34,23 @@ from connector_tax.read.stats.taxes import METRICS
 
 def flags_of(cell: CellData) -> list[str]:
     """Return the flags of ``cell.json``, and those that follow from samples and step records."""
-    found = [*cell.document.flags, *host_flags(cell.samples.host)]
+    flags = [*cell.document.flags, *host_flags(cell.samples.host)]
     without_hooks = cell.steps is not None and cell.steps.hooks_missing
-    return [*found, FLAG] if without_hooks and FLAG not in found else found
+    return [*flags, FLAG] if without_hooks and FLAG not in flags else flags
 
 
 def missing_hooks(data: CampaignData) -> list[Problem]:
     """Report per configuration and cause the number of cells without hook times."""
-    found = []
+    problems = []
     for config in data.config.connector_ids:
         steps = [c.steps for c in data.cells() if c.config == config and c.steps is not None]
-        for code, n in Counter(code for own in steps for code in own.hooks_missing).items():
-            found.append(
+        for code, n in Counter(code for step_records in steps for code in step_records.hooks_missing).items():
+            problems.append(
                 Problem(
                     "hooks_unknown", config, numbers={"cells": n, "of": len(steps)}, because=Problem(code)
                 )
             )
-    return found
+    return problems
 
 
 def cell_row(cell: CellData) -> Cell:
@@ -130,8 +130,8 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
 def _hit_share(cell: CellData) -> float | None:
     """Return the share of prompt tokens found in the prefix cache; None if unknown."""
     hits = cell.document.prefix_cache_hits_delta
-    asked = sum(r.prompt_tokens or 0 for r in cell.requests)
-    return hits / asked if isinstance(hits, int | float) and asked else None
+    prompt_tokens = sum(r.prompt_tokens or 0 for r in cell.requests)
+    return hits / prompt_tokens if isinstance(hits, int | float) and prompt_tokens else None
 
 
 Row = dict[str, str | int | float | bool | None]
@@ -147,32 +147,34 @@ def aggregate_csv(aggregate: Aggregate) -> str:
     taxes = {(t.config, t.phase, t.cell_id, t.metric): t for t in aggregate.taxes}
     main = {t.place: t for t in aggregate.main_taxes}
     rows: list[Row] = []
-    averaged: list[Row] = []
+    averaged_rows: list[Row] = []
     for cell in aggregate.cells:
-        own = {
+        cell_taxes = {
             metric: main.get(tax.place, tax)
             for metric in METRICS
             if (tax := taxes.get((cell.config, cell.phase, cell.cell_id, metric))) is not None
         }
-        rows.append(_cell(cell) | _taxes(own))
-        averaged.append(_phase_averaged(own))
+        rows.append(_cell(cell) | _taxes(cell_taxes))
+        averaged_rows.append(_phase_averaged(cell_taxes))
     # New columns come last, so that scripts find the old ones in place.
     columns = [*dict.fromkeys(name for row in rows for name in row), *["source"] * bool(rows)]
-    columns += dict.fromkeys(name for row in averaged for name in row)
+    columns += dict.fromkeys(name for row in averaged_rows for name in row)
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     source: Row = {"source": aggregate.measured_on.text}
-    writer.writerows(row | source | more for row, more in zip(rows, averaged, strict=True))
+    writer.writerows(
+        row | source | averaged_row for row, averaged_row in zip(rows, averaged_rows, strict=True)
+    )
     return out.getvalue()
 
 
 def _phase_averaged(taxes: Mapping[Metric, TaxRow]) -> Row:
-    found = taxes["ttft_p90"].phase_averaged if "ttft_p90" in taxes else None
-    if not found:
+    averaged = taxes["ttft_p90"].phase_averaged if "ttft_p90" in taxes else None
+    if not averaged:
         return {}
     name = "tax_ttft_p90_phase_averaged"
-    return _interval(name, found) | {f"{name}_n_blocks": found.n_blocks}
+    return _interval(name, averaged) | {f"{name}_n_blocks": averaged.n_blocks}
 
 
 def _taxes(taxes: Mapping[Metric, TaxRow]) -> Row:
@@ -183,22 +185,22 @@ def _taxes(taxes: Mapping[Metric, TaxRow]) -> Row:
     return row
 
 
-def _interval(name: str, found: Ends, unit: str = "") -> Row:
-    ends = {f"{name}_low{unit}": found.low, f"{name}_high{unit}": found.high}
-    return {f"{name}{unit}": found.point, **ends}
+def _interval(name: str, interval: Ends, unit: str = "") -> Row:
+    ends = {f"{name}_low{unit}": interval.low, f"{name}_high{unit}": interval.high}
+    return {f"{name}{unit}": interval.point, **ends}
 
 
 def _cell(cell: Cell) -> Row:
-    named = {name: getattr(cell, name) for name in cell.__struct_fields__ if name != "host"}
-    row: Row = {k: v for k, v in named.items() if isinstance(v, str | int | float | bool) or v is None}
+    fields = {name: getattr(cell, name) for name in cell.__struct_fields__ if name != "host"}
+    row: Row = {k: v for k, v in fields.items() if isinstance(v, str | int | float | bool) or v is None}
     row |= {"flags": ";".join(cell.flags), "reasons": ";".join(reason.code for reason in cell.reasons)}
     if not isinstance(cell, MeasuredCell):
         return row | {"saturation_fired": ""} | _host(None)
     row["saturation_fired"] = ";".join(cell.saturation_criteria.fired)
     for latency in LATENCIES[:3]:
-        found = cell.latency(latency)
-        for q in found.__struct_fields__:
-            row |= _interval(f"{latency.removesuffix('_ms')}_{q}", getattr(found, q), "_ms")
+        latency_percentiles = cell.latency(latency)
+        for q in latency_percentiles.__struct_fields__:
+            row |= _interval(f"{latency.removesuffix('_ms')}_{q}", getattr(latency_percentiles, q), "_ms")
     if (steps := cell.steps) is not None:
         for name in STEP_COLUMNS:
             times, column = steps.column(name), name.removesuffix("_us")

@@ -50,16 +50,16 @@ def common_arrivals(cells: Sequence[CellData], seed: int) -> list[dict[str, Comm
     """
     # Cells of one schedule had the same arrivals: ``plan.cells`` gives them one seed for all configurations.
     schedules = [(c.phase, c.cell_id, c.spec.arrival, str(c.spec.seed)) for c in cells]
-    every = [_seqs(cell) for cell in cells]
+    seqs_of_cells = [_seqs(cell) for cell in cells]
     axes: dict[tuple[str, ...], tuple[int, int]] = {}
-    for schedule, by_name in zip(schedules, every, strict=True):
-        for seqs in by_name.values():
+    for schedule, seqs_by_latency in zip(schedules, seqs_of_cells, strict=True):
+        for seqs in seqs_by_latency.values():
             first, last = int(seqs[0]), int(seqs[-1]) + 1
             low, high = axes.get(schedule, (first, last))
             axes[schedule] = min(low, first), max(high, last)
     return [
-        {name: CommonArrivals(seed, schedule, axes[schedule], seqs) for name, seqs in by_name.items()}
-        for schedule, by_name in zip(schedules, every, strict=True)
+        {name: CommonArrivals(seed, schedule, axes[schedule], seqs) for name, seqs in seqs_by_latency.items()}
+        for schedule, seqs_by_latency in zip(schedules, seqs_of_cells, strict=True)
     ]
 
 
@@ -68,14 +68,14 @@ def _seqs(cell: CellData) -> dict[str, Ints]:
     if cell.spec.sessions is not None or cell.spec.rate_per_s == 0:
         return {}
     chosen = in_window(cell.requests, cell.window)
-    found = {}
+    seqs_by_latency = {}
     for name, values in latencies_ms(chosen).items():
         # One-token outputs have no TPOT.
-        whole = len(values) == len(chosen)
-        seqs = [r.seq for r in chosen if whole or latencies_ms([r])[name]]
+        all_have_it = len(values) == len(chosen)
+        seqs = [r.seq for r in chosen if all_have_it or latencies_ms([r])[name]]
         if seqs:
-            found[name] = np.array(seqs, dtype=np.int64)
-    return found
+            seqs_by_latency[name] = np.array(seqs, dtype=np.int64)
+    return seqs_by_latency
 
 
 LATENCIES: tuple[Latency, ...] = ("ttft_ms", "tpot_ms", "e2e_ms", "ttft_from_send_ms")
@@ -207,8 +207,8 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     }
     wide = _Wide(factor=look_factor(cell.spec, confidence), confidence=confidence)
     sent = phases.sent(cell.spec, cell.window, cell.requests)
-    why = no_kinds(cell.spec.arrival, _n(columns))
-    return _Job(seed, cell.key, draws, columns, cell.steps, wide, sent, why)
+    why_no_kinds = no_kinds(cell.spec.arrival, _n(columns))
+    return _Job(seed, cell.key, draws, columns, cell.steps, wide, sent, why_no_kinds)
 
 
 def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> list[_Job]:
@@ -216,14 +216,14 @@ def _with_lengths(cells: Sequence[CellData], jobs: list[_Job], each: Each) -> li
 
     Cells behind a growing queue form a group of their own, and have no percentiles.
     """
-    own = list(each(_own_length, [job.latencies for job in jobs]))
+    own_lengths = list(each(_own_length, [job.latencies for job in jobs]))
     loads = [_load(cell) for cell in cells]
     siblings: dict[tuple[Any, ...], list[int]] = {}
-    for load, length in zip(loads, own, strict=True):
+    for load, length in zip(loads, own_lengths, strict=True):
         siblings.setdefault(load, []).append(length)
     return [
         replace(job, length=pooled_length(length, siblings[load], _n(job.latencies)))
-        for load, job, length in zip(loads, jobs, own, strict=True)
+        for load, job, length in zip(loads, jobs, own_lengths, strict=True)
     ]
 
 
@@ -253,7 +253,7 @@ def _estimate(job: _Job) -> tuple[Percents, StepEstimates]:
 def _phase_averaged(job: _Job) -> Percents:
     if job.sent is None:
         return {}
-    found = (
+    averaged = (
         "no_steps"
         if job.steps is None
         else phases.averaged(job.sent, read_step_columns(job.steps.source).steps)
@@ -261,8 +261,10 @@ def _phase_averaged(job: _Job) -> Percents:
     rng = stream(job.seed, "phases", *job.names)
     draw = job.common.get("ttft_ms", draw_starts)
     n = job.latencies["ttft_ms"].size
-    each = phases.estimate(found, n, (90.0,), job.draws, rng, length=job.length, draw=draw, **job.wide)
-    return {(phases.NAME, q): estimate for q, estimate in each.items()}
+    estimates = phases.estimate(
+        averaged, n, (90.0,), job.draws, rng, length=job.length, draw=draw, **job.wide
+    )
+    return {(phases.NAME, q): estimate for q, estimate in estimates.items()}
 
 
 def _resampled(
@@ -276,17 +278,17 @@ def _resampled(
 ) -> Percents:
     """Resample columns of the same rows jointly, columns with fewer rows (one-token TPOT) alone."""
     n = _n(columns)
-    same = {k: v for k, v in columns.items() if v.size == n}
-    found: Percents = {}
-    for group in (same, *({k: v} for k, v in columns.items() if v.size < n)):
+    full_columns = {k: v for k, v in columns.items() if v.size == n}
+    estimates: Percents = {}
+    for group in (full_columns, *({k: v} for k, v in columns.items() if v.size < n)):
         draw = common.get(next(iter(group), ""), draw_starts)
-        found |= estimate_jointly(group, qs, draws, rng, length=length, draw=draw, **wide)
-    return found
+        estimates |= estimate_jointly(group, qs, draws, rng, length=length, draw=draw, **wide)
+    return estimates
 
 
-def percentiles(found: Mapping[float, Estimate], confidence: float) -> dict[str, Quantity]:
+def percentiles(estimates: Mapping[float, Estimate], confidence: float) -> dict[str, Quantity]:
     """Return percentile name (``p50``, ``p90``, ...) -> quantity of ``aggregate.json``."""
-    return {f"p{q:g}": estimate.quantity(confidence) for q, estimate in found.items()}
+    return {f"p{q:g}": estimate.quantity(confidence) for q, estimate in estimates.items()}
 
 
 def _steps(
@@ -302,15 +304,17 @@ def _steps(
     for kind, name in enumerate(KIND_NAMES):
         chosen = table.step_duration_us[table.kind == kind]
         length = step_block_length(chosen.size)
-        found = estimate_percentiles(chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length, **wide)
+        kind_percentiles = estimate_percentiles(
+            chosen, STEP_PERCENTILES, STEP_DRAWS, rng, length=length, **wide
+        )
         if why_no_kinds is not None:
-            found = {q: unavailable(why_no_kinds, e.n) for q, e in found.items()}
-        decode = found[50.0] if kind == DECODE_ONLY else decode
-        kinds[name] = StepsOfKind(n=int(chosen.size), **percentiles(found, confidence))
-    every: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
-    known = {name: values for name, own in every.items() if (values := own[~np.isnan(own)]).size}
-    nothing = unavailable("hooks_unknown" if table.hooks_missing else "no_time")
-    columns: Percents = {(name, q): nothing for name in STEP_COLUMNS for q in STEP_PERCENTILES}
+            kind_percentiles = {q: unavailable(why_no_kinds, e.n) for q, e in kind_percentiles.items()}
+        decode = kind_percentiles[50.0] if kind == DECODE_ONLY else decode
+        kinds[name] = StepsOfKind(n=int(chosen.size), **percentiles(kind_percentiles, confidence))
+    times_us: dict[str, Floats] = {name: getattr(table, name) for name in STEP_COLUMNS}
+    known = {name: values for name, own in times_us.items() if (values := own[~np.isnan(own)]).size}
+    missing_estimate = unavailable("hooks_unknown" if table.hooks_missing else "no_time")
+    columns: Percents = {(name, q): missing_estimate for name in STEP_COLUMNS for q in STEP_PERCENTILES}
     columns |= _resampled(known, STEP_PERCENTILES, STEP_DRAWS, rng, wide, step_block_length(table.n), {})
     by_name = {name: {q: columns[name, q] for q in STEP_PERCENTILES} for name in STEP_COLUMNS}
     document = Steps(

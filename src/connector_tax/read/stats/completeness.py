@@ -33,7 +33,7 @@ def missing_cells(data: CampaignData) -> list[MissingCell]:
     """Return the planned cells without a number, in the order of the plan."""
     config = data.config
     rates = None if data.reference_rates is None else data.reference_rates.rates
-    found = []
+    missing = []
     for run in data.runs:
         connector, phase = run.folder.connector_id, run.folder.phase
         skipped = run.status == "skipped" and connector in data.skipped
@@ -46,8 +46,8 @@ def missing_cells(data: CampaignData) -> list[MissingCell]:
         for spec in planned:
             why = _why_missing(data, run, spec.cell_id)
             if why is not None:
-                found.append(MissingCell(connector, phase, spec, *why))
-    return found
+                missing.append(MissingCell(connector, phase, spec, *why))
+    return missing
 
 
 def _why_missing(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, bool] | None:
@@ -55,8 +55,8 @@ def _why_missing(data: CampaignData, run: RunData, cell_id: str) -> tuple[str, b
     cell = next((c for c in run.cells if c.cell_id == cell_id), None)
     if cell is not None:
         return None if cell.usable else ("cell_lost", True)
-    where = _relative(data, run) + f"/cells/{cell_id}"
-    if any(p.subject == where for p in data.problems):
+    cell_path = _relative(data, run) + f"/cells/{cell_id}"
+    if any(p.subject == cell_path for p in data.problems):
         return "cell_lost", True
     return (_why_ended(run).code, True) if run.status in ("failed", "skipped") else ("cell_missing", False)
 
@@ -78,12 +78,14 @@ def failed_runs(data: CampaignData) -> list[Problem]:
 
 def missing_cell_problems(data: CampaignData, missing: list[MissingCell]) -> list[Problem]:
     """Report cells that no other problem names, one problem per run."""
-    found = []
+    problems = []
     for run in data.runs:
-        place = run.folder.connector_id, run.folder.phase
-        if own := tuple(c.spec.cell_id for c in missing if (c.config, c.phase) == place and not c.named):
-            found.append(Problem("cells_missing", _relative(data, run), own))
-    return found
+        config_and_phase = run.folder.connector_id, run.folder.phase
+        if cell_ids := tuple(
+            c.spec.cell_id for c in missing if (c.config, c.phase) == config_and_phase and not c.named
+        ):
+            problems.append(Problem("cells_missing", _relative(data, run), cell_ids))
+    return problems
 
 
 def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: Launches) -> list[Problem]:
@@ -95,30 +97,30 @@ def missing_repeats(data: CampaignData, absent: dict[str, Problem], launches: La
         launches: those of the blocks at ref_safe.
     """
     blocks = [phase for phase, members in data.document.order.items() if PLAIN_AGAIN in members]
-    wanted = {PLAIN_AGAIN, *data.config.connector_ids} - set(absent)
-    safe = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
+    expected_configs = {PLAIN_AGAIN, *data.config.connector_ids} - set(absent)
+    ref_safe_per_s = None if data.reference_rates is None else data.reference_rates.ref_safe_per_s
     usable = [
         cell
         for cell in data.cells()
         if cell.usable
         and cell.spec.shape == data.config.phase_a_shape
-        and safe in (None, cell.spec.rate_per_s)
+        and ref_safe_per_s in (None, cell.spec.rate_per_s)
     ]
-    found = []
+    problems = []
     for block in blocks:
-        missing = wanted - {cell.config for cell in usable if cell.phase == block}
+        missing = expected_configs - {cell.config for cell in usable if cell.phase == block}
         if not is_repeat(block):
             # Missing cells of Phases A and B, and configurations without a run, are reported elsewhere; only
             # plain's second launch is not.
-            ran = {run.folder.connector_id for run in data.runs if run.folder.phase == block}
-            missing &= {PLAIN_AGAIN} if ran and PLAIN_AGAIN not in ran else set()
+            configs_run = {run.folder.connector_id for run in data.runs if run.folder.phase == block}
+            missing &= {PLAIN_AGAIN} if configs_run and PLAIN_AGAIN not in configs_run else set()
         if missing:
-            found.append(Problem("no_cell_in_block", f"phase_{block}", tuple(sorted(missing))))
+            problems.append(Problem("no_cell_in_block", f"phase_{block}", tuple(sorted(missing))))
     complete = len(complete_blocks(launches))
     if blocks and complete < MIN_BLOCKS and not plain_failed(launches):
         numbers: dict[str, float] = {"complete": complete, "of": len(blocks), "needed": MIN_BLOCKS}
-        found.append(Problem("few_blocks", "plain", numbers=numbers))
-    return found
+        problems.append(Problem("few_blocks", "plain", numbers=numbers))
+    return problems
 
 
 def absent_configs(data: CampaignData) -> dict[str, Problem]:
@@ -144,28 +146,30 @@ def config_states(
 ) -> dict[str, ConfigState]:
     """Return ``configs`` of ``aggregate.json``."""
     decisions = data.decisions
-    found = {}
+    states = {}
     for connector in data.config.connectors:
-        i = connector.id
-        status, reason = _status(data, i, absent.get(i), [c for c in missing if c.config == i])
-        found[i] = ConfigState(
+        connector_id = connector.id
+        status, reason = _status(
+            data, connector_id, absent.get(connector_id), [c for c in missing if c.config == connector_id]
+        )
+        states[connector_id] = ConfigState(
             label=connector.label,
             status=status,
             reason=reason,
-            install=decisions[i].install if i in decisions else None,
+            install=decisions[connector_id].install if connector_id in decisions else None,
             note=connector.note,
             ttft_is_no_tax=connector.ttft_is_no_tax,
             copies_kv=connector.copies_kv,
         )
-    return found
+    return states
 
 
 def planned_phases(data: CampaignData, connector_id: str) -> list[str]:
     """Return the phases in which it was to be measured, as far as known."""
-    wanted = data.reference_rates is not None and data.reference_rates.b_prime_needed
+    b_prime_needed = data.reference_rates is not None and data.reference_rates.b_prime_needed
     order = [p for p, ids in data.document.order.items() if connector_id in ids]
-    prime = data.config.phase_b_prime.configs
-    return [p for p in order if p != "b_prime" or (wanted and connector_id in prime)]
+    b_prime_configs = data.config.phase_b_prime.configs
+    return [p for p in order if p != "b_prime" or (b_prime_needed and connector_id in b_prime_configs)]
 
 
 def _status(
@@ -188,12 +192,14 @@ def _status(
         return "partial", Problem("phase_unfinished" if first in runs else "phase_missing", first)
     if absent is not None:
         return "failed", absent
-    why: dict[str, Problem | None] = {f"{c.phase}/{c.spec.cell_id}": None for c in missing}
+    problem_by_cell: dict[str, Problem | None] = {f"{c.phase}/{c.spec.cell_id}": None for c in missing}
     for cell in (c for run in runs.values() for c in run.cells if not c.usable):
-        why[f"{cell.phase}/{cell.cell_id}"] = next(iter(cell.reasons), None)
-    if why:
-        name, because = next(iter(why.items()))
-        return "partial", Problem("cells_left_out", name, numbers={"cells": len(why)}, because=because)
+        problem_by_cell[f"{cell.phase}/{cell.cell_id}"] = next(iter(cell.reasons), None)
+    if problem_by_cell:
+        name, because = next(iter(problem_by_cell.items()))
+        return "partial", Problem(
+            "cells_left_out", name, numbers={"cells": len(problem_by_cell)}, because=because
+        )
     return "measured", None
 
 
@@ -209,18 +215,20 @@ def _relative(data: CampaignData, run: RunData) -> str:
 BUDGETED_PHASES = ("a", "b", "b_prime")
 
 
-def _of_run(run: RunData) -> tuple[float, bool]:
+def _time_of_run(run: RunData) -> tuple[float, bool]:
     """Return seconds, and whether every launch was timed."""
-    timed = {x.attempt: x.elapsed_s for x in run.launches if x.elapsed_s is not None}
+    timed_s = {x.attempt: x.elapsed_s for x in run.launches if x.elapsed_s is not None}
     windows: dict[int, list[CellWindow]] = {x.attempt: [] for x in run.launches}
     for cell in run.cells:
         windows.setdefault(cell.document.attempt or 1, []).append(cell.window)
     # An untimed launch counts from its first cell to its last.
-    spans = {
-        attempt: (max(w.drained_ns for w in own) - min(w.t0_ns for w in own)) / NS_PER_S if own else 0.0
-        for attempt, own in windows.items()
+    span_s = {
+        attempt: (max(w.drained_ns for w in cell_windows) - min(w.t0_ns for w in cell_windows)) / NS_PER_S
+        if cell_windows
+        else 0.0
+        for attempt, cell_windows in windows.items()
     }
-    return sum((spans | timed).values()), windows.keys() <= timed.keys()
+    return sum((span_s | timed_s).values()), windows.keys() <= timed_s.keys()
 
 
 # Outcomes of a criterion that asks for numbers, for a decision, and for a supported hypothesis.
@@ -245,14 +253,16 @@ def judge_criteria(data: CampaignData, verdicts: list[Hypothesis]) -> list[Crite
     skipped, another's answer counts.
     """
     tested = [v for v in verdicts if v.outcome != NOT_TESTABLE]
-    main, answered = ({v.id: v for v in reversed(own)} for own in (verdicts, tested))
-    not_asked = {i for i, v in main.items() if v.outcome == NOT_TESTABLE and not _could_be_asked(data, v.id)}
-    others = {i: answered.get(i, v) if i in not_asked else v for i, v in main.items()}
+    main, answered = ({v.id: v for v in reversed(hypotheses)} for hypotheses in (verdicts, tested))
+    unasked_ids = {
+        i for i, v in main.items() if v.outcome == NOT_TESTABLE and not _could_be_asked(data, v.id)
+    }
+    others = {i: answered.get(i, v) if i in unasked_ids else v for i, v in main.items()}
     # Both answers of criterion 5 come from one connector if one has both.
     with_h6 = {v.subject for v in tested if v.id == "H6"}
-    both = [v.subject for v in tested if v.id == "H5" and v.subject in with_h6]
-    if both and {"H5", "H6"} <= not_asked:
-        others |= {v.id: v for v in verdicts if v.id in ("H5", "H6") and v.subject == both[0]}
+    subjects_of_both = [v.subject for v in tested if v.id == "H5" and v.subject in with_h6]
+    if subjects_of_both and {"H5", "H6"} <= unasked_ids:
+        others |= {v.id: v for v in verdicts if v.id in ("H5", "H6") and v.subject == subjects_of_both[0]}
     return [
         _answered(data, 1, [main["H1"]]),
         _answered(data, 2, [main["H2"]]),
@@ -290,8 +300,13 @@ def _could_be_asked(data: CampaignData, hypothesis: HypothesisId) -> bool:
 
 def _artifacts(data: CampaignData) -> CriterionOutcome:
     """Judge whether planned runs have ended, all files exist, and skips have reasons."""
-    of_campaign = {"preflight_status.json": data.preflight, "reference_rates.json": data.reference_rates}
-    faults = [Problem("file_missing", name) for name, document in of_campaign.items() if document is None]
+    campaign_documents = {
+        "preflight_status.json": data.preflight,
+        "reference_rates.json": data.reference_rates,
+    }
+    faults = [
+        Problem("file_missing", name) for name, document in campaign_documents.items() if document is None
+    ]
     faults += _not_ended(data)
     checked = failed = 0
     for run in data.runs:
@@ -314,9 +329,9 @@ def _artifacts(data: CampaignData) -> CriterionOutcome:
             failed += run.status == "failed"
         else:
             faults.append(Problem("no_reason", _name(run)))
-    well = Problem("runs_checked", numbers={"checked": checked, "failed": failed})
+    summary = Problem("runs_checked", numbers={"checked": checked, "failed": failed})
     outcome: CriterionWord = "met" if checked and not faults else "not met"
-    return CriterionOutcome(number=6, outcome=outcome, evidence=tuple(faults) or (well,))
+    return CriterionOutcome(number=6, outcome=outcome, evidence=tuple(faults) or (summary,))
 
 
 def _not_ended(data: CampaignData) -> list[Problem]:
@@ -341,36 +356,38 @@ def _wall_clock(data: CampaignData) -> CriterionOutcome:
 
     Parts are whole seconds, so that they add up.
     """
-    runs, untimed = 0, 0
+    n_runs, n_untimed = 0, 0
     by_phase: dict[str, float] = {}
     for run in data.runs:
         if not run.cells and not run.launches:
             # A run that failed without a launch record was launched all the same.
             failed = run.status == "failed"
-            runs, untimed = runs + failed, untimed + failed
+            n_runs, n_untimed = n_runs + failed, n_untimed + failed
             continue
-        seconds, timed = _of_run(run)
-        runs, untimed = runs + 1, untimed + (not timed)
+        seconds, timed = _time_of_run(run)
+        n_runs, n_untimed = n_runs + 1, n_untimed + (not timed)
         by_phase[run.folder.phase] = by_phase.get(run.folder.phase, 0.0) + seconds
-    if not runs:
+    if not n_runs:
         evidence_of_none = (Problem("nothing_launched"),)
         return CriterionOutcome(number=7, outcome="undetermined", evidence=evidence_of_none)
     elapsed_s = data.preflight.elapsed_s if data.preflight is not None else None
     preflight_s = round(elapsed_s) if isinstance(elapsed_s, float) else None
-    whole_s = {phase: round(by_phase[phase]) for phase in sorted(by_phase, key=phase_place)}
-    budgeted_s = (preflight_s or 0) + sum(whole_s.get(phase, 0) for phase in BUDGETED_PHASES)
+    phase_totals_s = {phase: round(by_phase[phase]) for phase in sorted(by_phase, key=phase_place)}
+    budgeted_s = (preflight_s or 0) + sum(phase_totals_s.get(phase, 0) for phase in BUDGETED_PHASES)
     evidence = [Problem("time_spent", numbers={"time_s": budgeted_s})]
     if preflight_s is None:
         evidence.append(Problem("preflight_untimed"))
     else:
         evidence.append(Problem("preflight_took", numbers={"time_s": preflight_s}))
-    evidence += [Problem("phase_took", phase, numbers={"time_s": own}) for phase, own in whole_s.items()]
-    if untimed:
-        evidence.append(Problem("runs_untimed", numbers={"untimed": untimed, "of": runs}))
+    evidence += [
+        Problem("phase_took", phase, numbers={"time_s": phase_s}) for phase, phase_s in phase_totals_s.items()
+    ]
+    if n_untimed:
+        evidence.append(Problem("runs_untimed", numbers={"untimed": n_untimed, "of": n_runs}))
     # Untimed runs could only increase the sum.
     outcome: CriterionWord = "undetermined"
     if budgeted_s > 3600 * data.config.analysis.time_budget_h:
         outcome = "not met"
-    elif preflight_s is not None and not untimed:
+    elif preflight_s is not None and not n_untimed:
         outcome = "met"
     return CriterionOutcome(number=7, outcome=outcome, evidence=tuple(evidence))

@@ -36,42 +36,44 @@ def connector_rows(aggregate: Aggregate) -> tuple[ConnectorRow, ...]:
     floors: dict[str, NoiseFloor] = {
         entry.metric: entry.noise_floor for entry in aggregate.repeats if entry.reference == "ref_safe"
     }
-    most = max((t.n_blocks for own in taxes.values() for t in own.values()), default=1)
+    max_blocks = max(
+        (t.n_blocks for tax_by_metric in taxes.values() for t in tax_by_metric.values()), default=1
+    )
     return tuple(
-        _row(aggregate, config, taxes.get(config, {}), floors, most)
+        _row(aggregate, config, taxes.get(config, {}), floors, max_blocks)
         for config in aggregate.config_ids
         if is_connector(config)
     )
 
 
 def _row(
-    aggregate: Aggregate, config: str, taxes: Taxes, floors: Mapping[str, NoiseFloor], most: int
+    aggregate: Aggregate, config: str, taxes: Taxes, floors: Mapping[str, NoiseFloor], max_blocks: int
 ) -> ConnectorRow:
     known = {m: t for m, t in taxes.items() if t.known}
     beyond = {m: t for m, t in known.items() if _is_beyond(t, floors.get(m))}
     excluded = aggregate.configs[config].ttft_is_no_tax is not None
     missing = any(m not in known and not (m == "ttft_p90" and excluded) for m in METRICS)
     reason = _reason(aggregate, config) if missing or not known else None
-    word: RowVerdict
+    row_verdict: RowVerdict
     if not known:
-        word = _without_number(aggregate, config, reason)
+        row_verdict = _without_number(aggregate, config, reason)
     elif any(t.effect == TAX for t in beyond.values()):
-        word = "tax"
+        row_verdict = "tax"
     elif beyond:
-        word = "gain"
+        row_verdict = "gain"
     elif any(t.effect in (TAX, GAIN) for t in known.values()):
-        word = "noise"
+        row_verdict = "noise"
     elif missing or any(_is_open(t) for t in known.values()):
-        word = "open"
+        row_verdict = "open"
     else:
-        word = "none"
-    found = set(_marks(aggregate, config, known, most))
+        row_verdict = "none"
+    marks = set(_marks(aggregate, config, known, max_blocks))
     return ConnectorRow(
         config=config,
-        verdict=word,
-        clear=tuple(m for m in METRICS if m in beyond and beyond[m].effect == word),
+        verdict=row_verdict,
+        clear=tuple(m for m in METRICS if m in beyond and beyond[m].effect == row_verdict),
         reason=reason,
-        marks=tuple(m for m in MARKS if m in found),
+        marks=tuple(m for m in MARKS if m in marks),
     )
 
 
@@ -90,9 +92,13 @@ def _is_open(tax: TaxRow) -> bool:
 def _without_number(aggregate: Aggregate, config: str, reason: Reason | None) -> RowVerdict:
     if aggregate.configs[config].status == "skipped":
         return "skipped"
-    lacks = None if reason is None else aggregate.configs.get(reason.subject)
-    waits = reason is not None and reason.code == "no_reference_rate"
-    return "missing" if waits or (lacks is not None and lacks.status == "missing") else "failed"
+    subject_state = None if reason is None else aggregate.configs.get(reason.subject)
+    no_rate = reason is not None and reason.code == "no_reference_rate"
+    return (
+        "missing"
+        if no_rate or (subject_state is not None and subject_state.status == "missing")
+        else "failed"
+    )
 
 
 def _reason(aggregate: Aggregate, config: str) -> Reason:
@@ -115,9 +121,11 @@ def _reason(aggregate: Aggregate, config: str) -> Reason:
     for block in aggregate.failed_blocks:
         if block.reference == "ref_safe" and block.config in (config, PLAIN):
             return Reason(code="requests_failed", subject=block.config)
-    at = aggregate.reference_rates.ref_safe_per_s
+    ref_safe_per_s = aggregate.reference_rates.ref_safe_per_s
     for side in (config, PLAIN):
-        cells = [c for c in aggregate.cells if (c.config, c.phase, c.rate_per_s) == (side, "a", at)]
+        cells = [
+            c for c in aggregate.cells if (c.config, c.phase, c.rate_per_s) == (side, "a", ref_safe_per_s)
+        ]
         if any("overloaded" in c.flags for c in cells):
             return Reason(code="saturated", subject=side)
         if any(isinstance(c, MeasuredCell) and c.n_failed + c.n_dropped for c in cells):
@@ -127,7 +135,7 @@ def _reason(aggregate: Aggregate, config: str) -> Reason:
     return Reason(code="no_number", subject=config)
 
 
-def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterator[Mark]:
+def _marks(aggregate: Aggregate, config: str, known: Taxes, max_blocks: int) -> Iterator[Mark]:
     state, taxes = aggregate.configs[config], known.values()
     if state.status == "partial":
         yield "partial"
@@ -135,7 +143,7 @@ def _marks(aggregate: Aggregate, config: str, known: Taxes, most: int) -> Iterat
         yield "overloaded"
     if any(t.phase not in ("a", None) for t in taxes):
         yield "other_phase"
-    if any(t.n_blocks < most for t in taxes):
+    if any(t.n_blocks < max_blocks for t in taxes):
         yield "fewer_blocks"
     if any(t.low is None or t.high is None for t in taxes):
         yield "open_interval"

@@ -49,8 +49,8 @@ class Part:
 
     def row(self, confidence: float) -> TaxPart:
         """Return the row for ``aggregate.json``, without launches if unmeasured or unavailable."""
-        there = self.measured and self.estimate.point is not None
-        return self.estimate.tax_part(confidence, self.n_blocks if there else None)
+        has_number = self.measured and self.estimate.point is not None
+        return self.estimate.tax_part(confidence, self.n_blocks if has_number else None)
 
 
 Taxes = Mapping[str, Part]
@@ -71,8 +71,8 @@ def decompose(
         no_noop: why the no-op connector has no numbers; else None.
     """
     changed: Changes = {
-        config: None if found is None else sorted(set(found) - CONSEQUENCES)
-        for config, found in engine_diff.items()
+        config: None if settings is None else sorted(set(settings) - CONSEQUENCES)
+        for config, settings in engine_diff.items()
     }
     by_metric = {metric: main_at(chosen, "ref_safe", metric) for metric in LATENCY_METRICS}
     configs = dict.fromkeys(config for taxes in by_metric.values() for config in taxes)
@@ -92,30 +92,32 @@ def _is_split(config: str) -> bool:
 def _row(
     config: str,
     metric: LatencyMetric,
-    found: dict[str, Tax],
+    main_taxes: dict[str, Tax],
     changed: Changes,
     confidence: float,
     no_noop: str | None,
 ) -> Decomposition:
     """Split one tax; its parts are all over blocks of launches, or all of one launch."""
-    whole = found[config]
-    taxes = {c: _named(c, Part(main.like(whole), main.n_blocks), config) for c, main in found.items()}
+    whole = main_taxes[config]
+    taxes = {
+        c: _with_subject(c, Part(main.like(whole), main.n_blocks), config) for c, main in main_taxes.items()
+    }
     noop = taxes.get(NOOP) or Part(unavailable(no_noop or "no_cell", subject=NOOP))
     parts = _in_three(config, taxes, changed, noop)
     split: Literal[0, 2, 3] = 3
     if any(part.estimate.point is None for part in parts.values()):
         # Without flags, which are then part of either.
         two = {"framework": noop, "implementation": taxes[config].less(noop, of_other=NOOP)}
-        if NOOP in found and found[NOOP].estimate.point is not None:
+        if NOOP in main_taxes and main_taxes[NOOP].estimate.point is not None:
             # Nothing is subtracted from a whole tax.
-            two["framework"] = Part(found[NOOP].number, found[NOOP].n_blocks)
+            two["framework"] = Part(main_taxes[NOOP].number, main_taxes[NOOP].n_blocks)
         # The reason for missing flags stays; the other two are the published experiment's.
         parts, split = {**parts, **two}, 2 if two["implementation"].estimate.point is not None else 0
-        own = _flags(NOOP, taxes, changed).estimate
-        if split and own.point is None and parts["flags"].estimate.point is not None:
+        noop_flags = _flags(NOOP, taxes, changed).estimate
+        if split and noop_flags.point is None and parts["flags"].estimate.point is not None:
             # The no-op connector's whole tax already includes them. Without that, flags are all that is
             # known.
-            parts["flags"] = Part(own)
+            parts["flags"] = Part(noop_flags)
     return Decomposition(
         config=config,
         metric=metric,
@@ -126,12 +128,12 @@ def _row(
     )
 
 
-def _named(owner: str, part: Part, config: str) -> Part:
+def _with_subject(owner: str, part: Part, config: str) -> Part:
     """Set the owner as the subject of another configuration's unavailable tax."""
-    found = part.estimate
-    if owner == config or found.reason is None:
+    estimate = part.estimate
+    if owner == config or estimate.reason is None:
         return part
-    return replace(part, estimate=unavailable(found.reason, found.n, found.subject or owner))
+    return replace(part, estimate=unavailable(estimate.reason, estimate.n, estimate.subject or owner))
 
 
 def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[str, Part]:
@@ -148,10 +150,10 @@ def _in_three(config: str, taxes: Taxes, changed: Changes, noop: Part) -> dict[s
 def _flags(config: str, taxes: Taxes, changed: Changes) -> Part:
     if MATCHED + config in taxes:
         return taxes[MATCHED + config]
-    found = changed.get(config)
-    if found is None:
+    settings = changed.get(config)
+    if settings is None:
         return Part(unavailable("settings_unknown", subject=config))
-    if found:
+    if settings:
         return Part(unavailable("settings_not_measured", subject=config))
     return NO_FLAGS
 
@@ -166,15 +168,15 @@ def two_parts(chosen: list[Tax], confidence: float) -> list[TwoParts]:
     Args:
         chosen: the main taxes.
     """
-    at = {(t.config, t.metric): t for t in chosen if t.reference == "ref_safe"}
+    tax_at = {(t.config, t.metric): t for t in chosen if t.reference == "ref_safe"}
     return [
-        _two_parts(split, main, at[NOOP, metric], confidence)
-        for (config, metric), main in at.items()
+        _two_parts(split, main, tax_at[NOOP, metric], confidence)
+        for (config, metric), main in tax_at.items()
         for split in METRICS
         if metric == split and _is_split(config)
-        if (NOOP, metric) in at
+        if (NOOP, metric) in tax_at
         and main.estimate.point is not None
-        and at[NOOP, metric].estimate.point is not None
+        and tax_at[NOOP, metric].estimate.point is not None
     ]
 
 

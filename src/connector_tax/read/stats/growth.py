@@ -66,42 +66,51 @@ def growth(
         measured: all cells, since requests of unusable ones stayed in the cache, too.
         no_tax: configuration -> why its latencies are no tax.
     """
-    others = [c for c in measured if c.phase == "d"]
+    phase_d_cells = [c for c in measured if c.phase == "d"]
     by_config: dict[str, list[CellEstimates]] = {}
-    for (config, phase, _), own in estimates.items():
+    for (config, phase, _), cell_estimates in estimates.items():
         if phase == "d":
-            by_config.setdefault(config, []).append(own)
-    plain = {own.cell.cell_id: own for own in by_config.get("plain", [])}
-    found = []
+            by_config.setdefault(config, []).append(cell_estimates)
+    plain = {cell_estimates.cell.cell_id: cell_estimates for cell_estimates in by_config.get("plain", [])}
+    entries = []
     for config, cells in by_config.items():
         points = [
-            _point(own, plain.get(own.cell.cell_id), others, no_tax.get(config), confidence) for own in cells
+            _point(
+                cell_estimates,
+                plain.get(cell_estimates.cell.cell_id),
+                phase_d_cells,
+                no_tax.get(config),
+                confidence,
+            )
+            for cell_estimates in cells
         ]
         slopes = tuple(_slope(points, name, confidence) for name in points[0].us)
-        found.append(Growth(config=config, cells=tuple(p.cell for p in points), slopes=slopes))
-    return found
+        entries.append(Growth(config=config, cells=tuple(p.cell for p in points), slopes=slopes))
+    return entries
 
 
 def _point(
-    own: CellEstimates,
+    cell_estimates: CellEstimates,
     plain: CellEstimates | None,
-    others: list[CellData],
+    phase_d_cells: list[CellData],
     no_tax: str | None,
     confidence: float,
 ) -> Point:
     """Return one cell; plain's has no taxes."""
-    cell, step = own.cell, own.steps.decode
+    cell, step = cell_estimates.cell, cell_estimates.steps.decode
     us: dict[GrowthQuantity, Estimate] = {STEP: step}
     taxes: dict[MedianMetric, Estimate] = {}
     if cell.config != "plain":
         missing = unavailable("no_cell", subject="plain")
-        us = {name: own.step(name, 50.0) for name in HOOKS}
+        us = {name: cell_estimates.step(name, 50.0) for name in HOOKS}
         us[STEP_TAX] = step
         if no_tax is None:
             us[STEP_TAX] = difference(step, missing if plain is None else plain.steps.decode)
         for metric, name in LATENCIES.items():
             taxes[metric] = (
-                missing if plain is None else relative(own.latency(name, 50.0), plain.latency(name, 50.0))
+                missing
+                if plain is None
+                else relative(cell_estimates.latency(name, 50.0), plain.latency(name, 50.0))
             )
         if no_tax is not None:
             us = {name: unavailable(no_tax, estimate.n) for name, estimate in us.items()}
@@ -113,7 +122,7 @@ def _point(
         concurrency=cell.spec.concurrency,
         running=float(cell.spec.concurrency or 0) if running is None else running,
         cached_tokens_wanted=cell.spec.cached_tokens,
-        cached_blocks=cached_blocks(cell, before_in_launch(cell, others)),
+        cached_blocks=cached_blocks(cell, before_in_launch(cell, phase_d_cells)),
         medians_us={name: e.quantity(confidence) for name, e in us.items()},
         p50_taxes={metric: e.quantity(confidence) for metric, e in taxes.items()},
     )
@@ -140,19 +149,21 @@ def cached_blocks(cell: CellData, before: Iterable[CellData] = ()) -> float | No
         before: earlier cells of its launch.
     """
     cache = cell.document.cache or Cache()
-    size, room, computed = cache.block_size, cache.kv_blocks, cache.computed_tokens
-    if not size or computed is None or isinstance(computed, UnsetType):
+    block_size, kv_blocks, computed_tokens = cache.block_size, cache.kv_blocks, cache.computed_tokens
+    if not block_size or computed_tokens is None or isinstance(computed_tokens, UnsetType):
         return None
     shape = cell.spec.shape
-    length = shape.input_tokens + shape.output_tokens
-    primed = [_primed(c.document.cache or Cache(), size) for c in (*before, cell)]
+    request_tokens = shape.input_tokens + shape.output_tokens
+    primed = [_primed(c.document.cache or Cache(), block_size) for c in (*before, cell)]
     generated = (cache.counters or {}).get("generation_tokens", 0.0) - sum(n for n, _ in primed)
     requests = max(0.0, generated) / shape.output_tokens
-    blocks = computed / size - requests * (length / size - (length - 1) // size)
+    blocks = computed_tokens / block_size - requests * (
+        request_tokens / block_size - (request_tokens - 1) // block_size
+    )
     blocks -= sum(left_out for _, left_out in primed)
     middle_ns = (cell.window.window_start_ns + cell.window.t_stop_ns) / 2
-    blocks += sum(_computed_by(r, middle_ns) // size for r in cell.requests)
-    return float(min(blocks, room) if room else blocks)
+    blocks += sum(_computed_by(r, middle_ns) // block_size for r in cell.requests)
+    return float(min(blocks, kv_blocks) if kv_blocks else blocks)
 
 
 def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
@@ -161,10 +172,12 @@ def _primed(cache: Cache, block_size: int) -> tuple[int, float]:
     All but the last prompt are as long as the longest. They are never enumerated, since a document may claim
     any number.
     """
-    n, longest = cache.prompts or 0, cache.longest_prompt or 0
-    last = (cache.primed_tokens or 0) - (n - 1) * longest
-    parts = ((n - 1, longest), (1, last)) if n else ()
-    return n, sum(many * ((tokens + 1) / block_size - tokens // block_size) for many, tokens in parts)
+    n, longest_tokens = cache.prompts or 0, cache.longest_prompt or 0
+    last_tokens = (cache.primed_tokens or 0) - (n - 1) * longest_tokens
+    parts = ((n - 1, longest_tokens), (1, last_tokens)) if n else ()
+    return n, sum(
+        n_prompts * ((tokens + 1) / block_size - tokens // block_size) for n_prompts, tokens in parts
+    )
 
 
 def _computed_by(request: RequestRecord, at_ns: float) -> float:
@@ -182,17 +195,17 @@ def _slope(points: list[Point], name: GrowthQuantity, confidence: float) -> Slop
     located = [p for p in known if p.cell.cached_blocks is not None]
     ends: list[tuple[float, float]] | list[None] = [None, None]
     if located:
-        at = np.array([[(p.cell.cached_blocks or 0.0) / 1000, p.cell.running] for p in located])
+        positions = np.array([[(p.cell.cached_blocks or 0.0) / 1000, p.cell.running] for p in located])
         values = np.array([p.us[name].point for p in located], dtype=np.float64)
-        fitted = fit_plane(at, values, float(np.mean([_variance(p.us[name]) for p in located])))
+        fitted = fit_plane(positions, values, float(np.mean([_variance(p.us[name]) for p in located])))
         by_blocks, by_running = (_interval(fitted, k, confidence, len(located)) for k in range(2))
         ends = [
-            (float(unit * own.min()), float(unit * own.max()))
-            for own, unit in zip(at.T, (1000, 1), strict=True)
+            (float(scale * column.min()), float(scale * column.max()))
+            for column, scale in zip(positions.T, (1000, 1), strict=True)
         ]
     else:
-        why = next((p.us[name].reason for p in points if p.us[name].reason), None) or "unavailable"
-        by_blocks = by_running = unavailable("cache_unknown" if known else why).quantity(confidence)
+        reason = next((p.us[name].reason for p in points if p.us[name].reason), None) or "unavailable"
+        by_blocks = by_running = unavailable("cache_unknown" if known else reason).quantity(confidence)
     return Slope(
         quantity=name,
         n_cells=len(located),
@@ -222,23 +235,23 @@ class Plane:
     freedom: int
 
 
-def fit_plane(at: Floats, values: Floats, least_variance: float) -> Plane:
-    """Fit ``values`` by least squares on a level and the columns of ``at`` that change.
+def fit_plane(positions: Floats, values: Floats, least_variance: float) -> Plane:
+    """Fit ``values`` by least squares on a level and the columns of ``positions`` that change.
 
     Args:
         at: shape (cells, columns).
         values: shape (cells,).
         least_variance: lower bound of a value's variance, if that of the residuals is smaller.
     """
-    changing = np.flatnonzero(np.ptp(at, axis=0) > 0)
-    slopes, errors = np.full(at.shape[1], np.nan), np.full(at.shape[1], np.nan)
-    design = np.column_stack([np.ones(len(values)), at[:, changing]])
+    changing = np.flatnonzero(np.ptp(positions, axis=0) > 0)
+    slopes, errors = np.full(positions.shape[1], np.nan), np.full(positions.shape[1], np.nan)
+    design = np.column_stack([np.ones(len(values)), positions[:, changing]])
     freedom = len(values) - design.shape[1]
     if freedom > 0 and np.linalg.matrix_rank(design) == design.shape[1]:
-        found = np.linalg.lstsq(design, values, rcond=None)[0]
-        residual = float(np.sum((values - design @ found) ** 2)) / freedom
+        solution = np.linalg.lstsq(design, values, rcond=None)[0]
+        residual = float(np.sum((values - design @ solution) ** 2)) / freedom
         spread = np.linalg.inv(design.T @ design).diagonal()[1:]
-        slopes[changing] = found[1:]
+        slopes[changing] = solution[1:]
         errors[changing] = np.sqrt(max(residual, least_variance) * spread)
     return Plane(slopes, errors, freedom)
 
@@ -247,5 +260,5 @@ def _interval(plane: Plane, column: int, confidence: float, n: int) -> Quantity:
     slope, error = plane.slopes[column], plane.errors[column]
     if np.isnan(slope):
         return unavailable("few_cells" if plane.freedom <= 0 else "one_value", n).quantity(confidence)
-    reach = float(student_quantile((1 + confidence) / 2, plane.freedom)) * error
-    return Quantity(point=float(slope), low=float(slope - reach), high=float(slope + reach), n=n)
+    half_width = float(student_quantile((1 + confidence) / 2, plane.freedom)) * error
+    return Quantity(point=float(slope), low=float(slope - half_width), high=float(slope + half_width), n=n)

@@ -59,10 +59,10 @@ SOURCES: dict[Source, HostUnit] = {
 def _number(host: Host | None, source: Source) -> float | None:
     """Return a value of the host's state; None if missing, or implausible for the piece of work."""
     part = host.gpu if host is not None and source.startswith("gpu_") else host
-    found: float | None = getattr(part, source.removeprefix("gpu_"), None)
+    value: float | None = getattr(part, source.removeprefix("gpu_"), None)
     low, high = PLAUSIBLE_WORK_US
-    plausible = source != "cpu_work_us_mean" or (found is not None and low <= found <= high)
-    return found if plausible else None
+    plausible = source != "cpu_work_us_mean" or (value is not None and low <= value <= high)
+    return value if plausible else None
 
 
 def host_flags(host: Host | None) -> list[str]:
@@ -85,7 +85,7 @@ def host_changes(
     Args:
         launches: (block, hours since the first launch, state in its cell).
     """
-    found = []
+    sources = []
     for source, unit in SOURCES.items():
         known = [
             (block, hours, value)
@@ -94,7 +94,7 @@ def host_changes(
         ]
         line = line_through_blocks(known, confidence)
         if line is not None:
-            found.append(
+            sources.append(
                 HostSource(
                     source=source,
                     unit=unit,
@@ -104,7 +104,7 @@ def host_changes(
                     p_value=line.p_value,
                 )
             )
-    return tuple(found)
+    return tuple(sources)
 
 
 # With fewer launches than parameters plus this, the slope's error is unknown.
@@ -139,8 +139,8 @@ class SpeedSlope:
     freedom: int
 
     def bounds(self, confidence: float) -> Bounds:
-        half = float(student_quantile(0.5 + confidence / 2, self.freedom)) * self.error
-        return Bounds(point=self.slope, low=self.slope - half, high=self.slope + half)
+        half_width = float(student_quantile(0.5 + confidence / 2, self.freedom)) * self.error
+        return Bounds(point=self.slope, low=self.slope - half_width, high=self.slope + half_width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,52 +183,52 @@ def speed_slope(launches: Launches, blocks: list[str], configs: list[str]) -> Sp
 
 
 def weighted_slope(
-    launches: Launches, blocks: list[str], configs: list[str], of: Callable[[Launch], float]
+    launches: Launches, blocks: list[str], configs: list[str], covariate: Callable[[Launch], float]
 ) -> SpeedSlope | None:
-    """Fit the log latency over the property ``of`` launches, with a level per block and configuration.
+    """Fit the log latency over the ``covariate`` of launches, with a level per block and configuration.
 
     A configuration whose residual variance exceeds ``FAR`` times the median one's has proportionally less
-    weight. None if ``of`` is unknown for a launch, launches are too few, or hardly differ in it.
+    weight. None if ``covariate`` is unknown for a launch, launches are too few, or hardly differ in it.
     """
     if not blocks or not configs:
         return None
     chosen = launches_of(launches, blocks, configs)
-    work = np.array([of(x) for x in chosen])
+    covariates = np.array([covariate(x) for x in chosen])
     levels = levels_of(chosen, blocks, configs)
     freedom = len(chosen) - levels.shape[1] - 1
-    if freedom < MIN_FREEDOM or np.isnan(work).any():
+    if freedom < MIN_FREEDOM or np.isnan(covariates).any():
         return None
     values = np.array([x.log_latency for x in chosen])
     groups = [np.array([(x.config == c) for x in chosen]) for c in configs]
     groups.append(~np.any(groups, axis=0))
     weights = np.ones(len(chosen))
     for _ in range(ROUNDS):
-        found = _fit(levels, work, values, weights)
-        if found is None:
+        fit = _fit(levels, covariates, values, weights)
+        if fit is None:
             return None
-        slope, error, residual = found
-        spread = [float((residual[own] ** 2).mean()) for own in groups]
-        floor = float(np.median(spread))
-        for own, own_spread in zip(groups, spread, strict=True):
-            weights[own] = floor / own_spread if own_spread > FAR * floor > 0 else 1.0
+        slope, error, residual = fit
+        group_spreads = [float((residual[group_rows] ** 2).mean()) for group_rows in groups]
+        floor = float(np.median(group_spreads))
+        for group_rows, group_spread in zip(groups, group_spreads, strict=True):
+            weights[group_rows] = floor / group_spread if group_spread > FAR * floor > 0 else 1.0
     return SpeedSlope(slope, error, freedom)
 
 
 def _fit(levels: Floats, work: Floats, values: Floats, weights: Floats) -> tuple[float, float, Floats] | None:
     """Return slope, its standard error and residuals; None if every level has a single speed."""
-    root = np.sqrt(weights)
-    basis = np.linalg.qr(levels * root[:, None])[0]
-    x, y = work * root, values * root
-    own = x - basis @ (basis.T @ x)
-    size = float(own @ own)
-    if size < LEAST_VARIANCE * len(work):
+    root_weights = np.sqrt(weights)
+    basis = np.linalg.qr(levels * root_weights[:, None])[0]
+    x, y = work * root_weights, values * root_weights
+    x_residual = x - basis @ (basis.T @ x)
+    x_sum_of_squares = float(x_residual @ x_residual)
+    if x_sum_of_squares < LEAST_VARIANCE * len(work):
         return None
-    rest = y - basis @ (basis.T @ y)
-    slope = float(own @ rest) / size
-    residual = rest - slope * own
+    y_residual = y - basis @ (basis.T @ y)
+    slope = float(x_residual @ y_residual) / x_sum_of_squares
+    residual = y_residual - slope * x_residual
     # No sandwich estimator: if only one launch met a slow host, its residual is zero and shows no error.
     variance = float(residual @ residual) / (len(work) - levels.shape[1] - 1)
-    return slope, math.sqrt(variance / size), residual / root
+    return slope, math.sqrt(variance / x_sum_of_squares), residual / root_weights
 
 
 def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: SpeedSlope) -> AtEqualSpeed:
@@ -242,24 +242,24 @@ def at_equal_speed(launches: Launches, blocks: list[str], config: str, slope: Sp
     return AtEqualSpeed(ratios, slope.error * float(work.mean()), work)
 
 
-def equal_speed(found: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
+def equal_speed(adjusted: AtEqualSpeed, confidence: float) -> EqualSpeed | None:
     """Return ``at_equal_host_speed`` of ``aggregate.json``, or None if it is damaged.
 
     ``work`` is the ratio of the work's time to plain's, minus one.
     """
-    if found.damaged:
+    if adjusted.damaged:
         return None
-    tax = mean_over_blocks(found.log_ratios, confidence, found.shared_error)
-    work = mean_over_blocks(found.log_work, confidence)
+    tax = mean_over_blocks(adjusted.log_ratios, confidence, adjusted.shared_error)
+    work = mean_over_blocks(adjusted.log_work, confidence)
     return EqualSpeed(**asdict(tax), verdict=closed(tax.low, tax.high), work=work)
 
 
-def mean_over_blocks(log_ratios: Floats, confidence: float, beside: float = 0.0) -> Bounds:
+def mean_over_blocks(log_ratios: Floats, confidence: float, shared_error: float = 0.0) -> Bounds:
     """Return the mean with Student's t on the log scale, as a ratio minus one; shape (blocks,).
 
     Args:
-        beside: a standard error of the mean that the blocks do not show.
+        shared_error: a standard error of the mean that the blocks do not show.
     """
-    mean = log_mean(log_ratios, beside)
+    mean = log_mean(log_ratios, shared_error)
     low, high = mean.interval(confidence)
     return Bounds(point=mean.point, low=low, high=high)

@@ -87,10 +87,12 @@ def evidence_of(
     Args:
         failed: configurations without a tax at a rate and Phase A's shape; these enter no mean either.
     """
-    own = config.phase_a_shape
-    shapes = [_if_all_ok(t, failed, own) for t in taxes if t.reference == "ref_safe" and t.phase == "b"]
-    ttft = [t for t in shapes if t.metric == "ttft_p90"]
-    tpot = [t for t in shapes if t.metric == "tpot_p90"]
+    headline_shape = config.phase_a_shape
+    shape_taxes = [
+        _if_all_ok(t, failed, headline_shape) for t in taxes if t.reference == "ref_safe" and t.phase == "b"
+    ]
+    ttft = [t for t in shape_taxes if t.metric == "ttft_p90"]
+    tpot = [t for t in shape_taxes if t.metric == "tpot_p90"]
     headline = main_at(chosen, "ref_safe", "ttft_p90")
     return Evidence(
         headline={config: main.number for config, main in headline.items()},
@@ -104,15 +106,18 @@ def evidence_of(
     )
 
 
-def _if_all_ok(tax: Tax, failed: Sequence[FailedBlock], own: Shape) -> Tax:
+def _if_all_ok(tax: Tax, failed: Sequence[FailedBlock], headline_shape: Shape) -> Tax:
     """Return the tax, without its number if requests failed in a launch at that rate and shape."""
-    if tax.spec.shape != own or tax.estimate.point is None:
+    if tax.spec.shape != headline_shape or tax.estimate.point is None:
         return tax
-    place = tax.metric, tax.rate_per_s
-    for f in failed:
-        if (f.metric, f.rate_per_s) == place and f.config in (tax.config, "plain"):
-            subject = "" if f.config == tax.config else f.config
-            return replace(tax, estimate=unavailable(f.reason, tax.estimate.n, subject))
+    metric_and_rate = tax.metric, tax.rate_per_s
+    for failed_block in failed:
+        if (failed_block.metric, failed_block.rate_per_s) == metric_and_rate and failed_block.config in (
+            tax.config,
+            "plain",
+        ):
+            subject = "" if failed_block.config == tax.config else failed_block.config
+            return replace(tax, estimate=unavailable(failed_block.reason, tax.estimate.n, subject))
     return tax
 
 
@@ -131,19 +136,19 @@ def hypotheses_of(
         evidence: the verdicts' evidence.
         at_equal_speed: configuration -> that tax of TTFT p90 at ``ref_safe``.
     """
-    held = replace(evidence, headline=at_equal_speed)
-    beside = {
+    equal_speed_evidence = replace(evidence, headline=at_equal_speed)
+    answers = {
         (v.id, v.subject): msgspec.convert(v, Answer, from_attributes=True)
-        for v in (judge_hypotheses(held) if at_equal_speed else ())
+        for v in (judge_hypotheses(equal_speed_evidence) if at_equal_speed else ())
         if v.id in OF_BLOCKS and v.outcome != NOT_TESTABLE
     }
-    return [msgspec.structs.replace(v, at_equal_host_speed=beside.get((v.id, v.subject))) for v in verdicts]
+    return [msgspec.structs.replace(v, at_equal_host_speed=answers.get((v.id, v.subject))) for v in verdicts]
 
 
 def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
     """Return MultiConnector configurations whose children were measured alone, too."""
     by_kv = {str(c.kv_transfer_config): c.id for c in config.connectors if c.kv_transfer_config}
-    found = {}
+    stacks = {}
     for connector in config.connectors:
         extra = (connector.kv_transfer_config or {}).get("kv_connector_extra_config")
         children = extra.get("connectors") if isinstance(extra, dict) else None
@@ -151,8 +156,8 @@ def _stacks(config: CampaignConfig) -> dict[str, tuple[str, ...]]:
             continue
         parts = tuple(by_kv[str(child)] for child in children if str(child) in by_kv)
         if parts and len(parts) == len(children):
-            found[connector.id] = parts
-    return found
+            stacks[connector.id] = parts
+    return stacks
 
 
 # The range that confirms the replay's tax with Mooncake, 45 %.
@@ -196,7 +201,7 @@ NO_STACK: dict[str, Conclusion] = {
 
 def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
     """Judge the hypotheses for their own subjects, and for other connectors if Mooncake has no numbers."""
-    found = [
+    verdicts = [
         _h1(evidence, MAIN),
         _h2(evidence, MAIN, _nixl(evidence)),
         _h3(evidence, MAIN),
@@ -208,15 +213,15 @@ def judge_hypotheses(evidence: Evidence) -> list[Hypothesis]:
         for config in evidence.headline:
             if config == MAIN or config.startswith(MATCHED):
                 continue
-            found.append(_h1(evidence, config))
+            verdicts.append(_h1(evidence, config))
             if config != NOOP:
-                found.append(_h3(evidence, config))
-            found.append(_trend("H5", evidence, config, evidence.by_input))
-            found.append(_trend("H6", evidence, config, evidence.by_output))
+                verdicts.append(_h3(evidence, config))
+            verdicts.append(_trend("H5", evidence, config, evidence.by_input))
+            verdicts.append(_trend("H6", evidence, config, evidence.by_output))
     for stack, parts in evidence.stacks.items():
         if stack != STACK and stack in evidence.headline:
-            found.append(_h4(evidence, stack, parts))
-    return _adjusted([_counted(verdict, evidence) for verdict in found])
+            verdicts.append(_h4(evidence, stack, parts))
+    return _adjusted([_counted(verdict, evidence) for verdict in verdicts])
 
 
 def is_nixl(config: str) -> bool:
@@ -232,15 +237,15 @@ def _nixl(evidence: Evidence) -> str:
     return next(iter([*known, *sorted(filter(is_nixl, evidence.members))]), NIXL)
 
 
-def _counted(found: Hypothesis, evidence: Evidence) -> Hypothesis:
+def _counted(hypothesis: Hypothesis, evidence: Evidence) -> Hypothesis:
     """Add the least number of blocks behind its taxes."""
-    if found.outcome == NOT_TESTABLE:
-        return found
-    asked = {"H2": [_nixl(evidence)], "H3": [NOOP], "H4": [*(found.numbers.parts or ())]}
-    subjects = [found.subject, *asked.get(found.id, [])]
+    if hypothesis.outcome == NOT_TESTABLE:
+        return hypothesis
+    other_subjects = {"H2": [_nixl(evidence)], "H3": [NOOP], "H4": [*(hypothesis.numbers.parts or ())]}
+    subjects = [hypothesis.subject, *other_subjects.get(hypothesis.id, [])]
     # Phase B launches every configuration once.
-    n = min(evidence.n_blocks.get(c, 1) for c in subjects) if found.id in OF_BLOCKS else 1
-    return msgspec.structs.replace(found, n_blocks=n)
+    n = min(evidence.n_blocks.get(c, 1) for c in subjects) if hypothesis.id in OF_BLOCKS else 1
+    return msgspec.structs.replace(hypothesis, n_blocks=n)
 
 
 def _adjusted(verdicts: list[Hypothesis]) -> list[Hypothesis]:
@@ -257,18 +262,18 @@ def _h1(evidence: Evidence, config: str) -> Hypothesis:
     tax = evidence.headline[config]
     judge = partial(against, H1_THRESHOLD, above=SUPPORTED, below=REFUTED)
     outcome = judge(*tax.interval(evidence.confidence))
-    found: list[Conclusion] = []
+    conclusions: list[Conclusion] = []
     # The replay on eight instances found this tax for both: below 10 % here, it came from the instances'
     # coupling.
     if outcome == REFUTED and (config == MAIN or is_nixl(config)):
-        found.append("coupling")
+        conclusions.append("coupling")
     if config == MAIN:
-        found.append(prior_label(tax, evidence.confidence))
+        conclusions.append(prior_label(tax, evidence.confidence))
     return _verdict(
         "H1",
         config,
         outcome,
-        found,
+        conclusions,
         VerdictNumbers(tax_ttft_p90=_numbers(tax, evidence), threshold=H1_THRESHOLD),
         p_of_outcome(tax, evidence.confidence, judge, outcome),
     )
@@ -282,16 +287,16 @@ def _h2(evidence: Evidence, first: str, second: str) -> Hypothesis:
     judge = partial(inside, H2_RANGE)
     low, high = gap.interval(evidence.confidence)
     outcome = judge(low, high)
-    found: list[Conclusion] = []
+    conclusions: list[Conclusion] = []
     if low is not None and low > H2_RANGE[1]:
-        found = ["larger_than_replay"]
+        conclusions = ["larger_than_replay"]
     elif outcome == REFUTED and high is not None:
-        found = ["inverted" if high < 0 else "smaller_than_replay"]
+        conclusions = ["inverted" if high < 0 else "smaller_than_replay"]
     return _verdict(
         "H2",
         first,
         outcome,
-        found,
+        conclusions,
         VerdictNumbers(gap=_numbers(gap, evidence), range=H2_RANGE),
         p_of_outcome(gap, evidence.confidence, judge, outcome),
     )
@@ -301,21 +306,21 @@ def _h3(evidence: Evidence, config: str) -> Hypothesis:
     missing = _untestable("H3", evidence, config, (config, NOOP))
     if missing:
         return missing
-    noop, own = evidence.headline[NOOP], evidence.headline[config]
-    both = combine(noop, own)
-    a, b = both.replicates
-    assert noop.point is not None and own.point is not None
+    noop, tax = evidence.headline[NOOP], evidence.headline[config]
+    combined = combine(noop, tax)
+    a, b = combined.replicates
+    assert noop.point is not None and tax.point is not None
     # noop < half of own, as a difference: a ratio has no meaning while own's tax may be zero.
     with np.errstate(invalid="ignore"):
-        slack = both.estimate(noop.point - H3_SHARE * own.point, a - H3_SHARE * b)
+        slack = combined.estimate(noop.point - H3_SHARE * tax.point, a - H3_SHARE * b)
     judge = partial(against, 0.0, above=REFUTED, below=SUPPORTED)
     outcome = judge(*slack.interval(evidence.confidence))
-    share = share_of(noop, own, evidence.confidence)
+    share = share_of(noop, tax, evidence.confidence)
     # Both use the same resamples, so an open outcome leaves the share open, too.
     label = None if outcome == UNDETERMINED else dominated(*share.interval(evidence.confidence))
-    word = verdict(own, evidence.confidence)
-    if word != TAX or share.point is None:
-        outcome, label = UNDETERMINED, NOTHING_TO_SPLIT.get(word, "tax_to_split_unknown")
+    tax_verdict = verdict(tax, evidence.confidence)
+    if tax_verdict != TAX or share.point is None:
+        outcome, label = UNDETERMINED, NOTHING_TO_SPLIT.get(tax_verdict, "tax_to_split_unknown")
     return _verdict(
         "H3",
         config,
@@ -323,11 +328,11 @@ def _h3(evidence: Evidence, config: str) -> Hypothesis:
         [label] if label else [],
         VerdictNumbers(
             tax_noop=_numbers(noop, evidence),
-            tax_connector=_numbers(own, evidence),
+            tax_connector=_numbers(tax, evidence),
             share=_numbers(share, evidence),
             threshold=H3_SHARE,
         ),
-        p_of_outcome(slack, evidence.confidence, judge, outcome, where_a_tax=own),
+        p_of_outcome(slack, evidence.confidence, judge, outcome, where_a_tax=tax),
     )
 
 
@@ -337,32 +342,32 @@ def _h4(evidence: Evidence, stack: str, parts: tuple[str, ...]) -> Hypothesis:
         return missing
     whole = evidence.headline[stack]
     taxes = [evidence.headline[p] for p in parts]
-    together = combine(whole, *taxes)
-    replicates = together.replicates
+    combined = combine(whole, *taxes)
+    replicates = combined.replicates
     assert whole.point is not None
     sum_of_points = sum(t.point for t in taxes if t.point is not None)
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = together.estimate(sum_of_points, np.sum(replicates[1:], axis=0))
+        total = combined.estimate(sum_of_points, np.sum(replicates[1:], axis=0))
         ratios = (replicates[0] - total.replicates) / np.abs(replicates[0])
     excess = (whole.point - sum_of_points) / abs(whole.point) if whole.point else None
-    word = verdict(whole, evidence.confidence)
+    stack_verdict = verdict(whole, evidence.confidence)
     # Relative to a tax that may be zero, the ratio would be noise.
-    known = word in (TAX, GAIN)
-    ratio = together.estimate(excess, ratios) if known else unavailable("no_tax", together.n)
+    has_effect = stack_verdict in (TAX, GAIN)
+    ratio = combined.estimate(excess, ratios) if has_effect else unavailable("no_tax", combined.n)
     judge = partial(inside, (-H4_TOLERANCE, H4_TOLERANCE))
     outcome = judge(*ratio.interval(evidence.confidence))
-    found: list[Conclusion] = []
-    if word != TAX:
-        outcome, found = UNDETERMINED, [NO_STACK[word]]
+    conclusions: list[Conclusion] = []
+    if stack_verdict != TAX:
+        outcome, conclusions = UNDETERMINED, [NO_STACK[stack_verdict]]
     elif outcome == REFUTED and excess is not None:
-        found = ["interference" if excess > 0 else "shared_cost"]
+        conclusions = ["interference" if excess > 0 else "shared_cost"]
     elif outcome == SUPPORTED:
-        found = ["additive"]
+        conclusions = ["additive"]
     return _verdict(
         "H4",
         stack,
         outcome,
-        found,
+        conclusions,
         VerdictNumbers(
             tax_stack=_numbers(whole, evidence),
             sum_of_parts=_numbers(total, evidence),
@@ -399,7 +404,8 @@ def _trend(
             rates_per_s={str(k): r for k, r in trend.rates_per_s.items()},
             averaged_over=trend.averaged_over,
             left_out={
-                str(other): {str(k): why for k, why in own.items()} for other, own in trend.left_out.items()
+                str(other): {str(k): reason for k, reason in reasons.items()}
+                for other, reasons in trend.left_out.items()
             },
             queueing=trend.queueing or None,
         ),
@@ -429,11 +435,11 @@ def _untestable(
     return None
 
 
-def _why(evidence: Evidence, config: str, own: Estimate | None) -> Missing:
-    if (why := evidence.absent.get(config)) is not None:
-        return Missing(why, config)
-    if own is not None and own.reason:
-        return Missing(own.reason, own.subject or config)
+def _why(evidence: Evidence, config: str, tax: Estimate | None) -> Missing:
+    if (reason := evidence.absent.get(config)) is not None:
+        return Missing(reason, config)
+    if tax is not None and tax.reason:
+        return Missing(tax.reason, tax.subject or config)
     return Missing("no_cell" if config in evidence.members else "not_in_campaign", config)
 
 

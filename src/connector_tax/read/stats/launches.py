@@ -56,15 +56,24 @@ Launches = dict[tuple[str, str], Launch]
 
 def headline_shape(estimates: Estimates) -> Shape | None:
     """Return Phase A's shape; None if no cell of it counts."""
-    return next((own.cell.spec.shape for (_, phase, _), own in estimates.items() if phase == "a"), None)
+    return next(
+        (
+            cell_estimates.cell.spec.shape
+            for (_, phase, _), cell_estimates in estimates.items()
+            if phase == "a"
+        ),
+        None,
+    )
 
 
-def is_headline_cell(own: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float) -> bool:
+def is_headline_cell(
+    cell_estimates: CellEstimates, phase: Phase, shape: Shape | None, rate_per_s: float
+) -> bool:
     """Return whether a cell has Phase A's load at that rate.
 
     These are the cells of blocks, of Phases A and B, and of B' if it measures that shape.
     """
-    spec = own.cell.spec
+    spec = cell_estimates.cell.spec
     return (
         (is_repeat(phase) or phase in ("a", "b", "b_prime"))
         and spec.rate_per_s == rate_per_s
@@ -81,31 +90,33 @@ def launches_at(
     Args:
         without: configurations to leave out, whose metric is no tax.
     """
-    place = AVERAGED if metric == "ttft_p90_phase_averaged" else LATENCIES[metric]
+    latency_key = AVERAGED if metric == "ttft_p90_phase_averaged" else LATENCIES[metric]
     shape = headline_shape(estimates)
     cells = {
-        (phase, config): own
-        for (config, phase, _), own in estimates.items()
-        if is_headline_cell(own, phase, shape, rate)
+        (phase, config): cell_estimates
+        for (config, phase, _), cell_estimates in estimates.items()
+        if is_headline_cell(cell_estimates, phase, shape, rate)
     }
-    first_ns = min((own.cell.began_utc_ns for own in cells.values()), default=0)
+    first_ns = min((cell_estimates.cell.began_utc_ns for cell_estimates in cells.values()), default=0)
     return {
-        key: _launch(*key, own, own.latency(*place), first_ns)
-        for key, own in cells.items()
+        key: _launch(*key, cell_estimates, cell_estimates.latency(*latency_key), first_ns)
+        for key, cell_estimates in cells.items()
         if key[1] not in without
     }
 
 
-def _launch(block: str, config: str, own: CellEstimates, estimate: Estimate, first_ns: int) -> Launch:
-    start_h = (own.cell.began_utc_ns - first_ns) / NS_PER_S / 3600
-    host = own.cell.samples.host
+def _launch(
+    block: str, config: str, cell_estimates: CellEstimates, estimate: Estimate, first_ns: int
+) -> Launch:
+    start_h = (cell_estimates.cell.began_utc_ns - first_ns) / NS_PER_S / 3600
+    host = cell_estimates.cell.samples.host
     if estimate.point is None or estimate.point <= 0:
-        why = OVERLOADED if own.cell.window.overloaded else FAILED if estimate.met_failures else ""
+        why = OVERLOADED if cell_estimates.cell.window.overloaded else FAILED if estimate.met_failures else ""
         return Launch(block, config, start_h, math.nan, math.nan, host, why_none=why)
     finite = estimate.replicates[np.isfinite(estimate.replicates) & (estimate.replicates > 0)]
     # Stopping rules and Student's t widened it, which is not the spread of requests.
-    within = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
-    return Launch(block, config, start_h, math.log(estimate.point), within, host, estimate.n)
+    within_sd = float(np.log(finite).std(ddof=1)) / estimate.widened_by if finite.size > 1 else math.nan
+    return Launch(block, config, start_h, math.log(estimate.point), within_sd, host, estimate.n)
 
 
 def complete_blocks(launches: Launches) -> list[str]:
@@ -138,7 +149,7 @@ def own_blocks(launches: Launches, blocks: list[str]) -> dict[str, list[str]]:
         for c in others_than_plain(launches)
         if c not in failed
     }
-    return {c: own for c, own in known.items() if len(own) >= MIN_BLOCKS}
+    return {c: known_blocks for c, known_blocks in known.items() if len(known_blocks) >= MIN_BLOCKS}
 
 
 def blocks_that_failed(launches: Launches) -> dict[str, list[Launch]]:
@@ -161,10 +172,10 @@ def others_than_plain(launches: Launches) -> list[str]:
 
 
 def _failed(launches: Launches, configs: tuple[str, ...]) -> list[Launch]:
-    own = [x for x in launches.values() if x.config in configs]
-    if len({x.block for x in own}) < 2:  # its own reason suffices
+    chosen = [x for x in launches.values() if x.config in configs]
+    if len({x.block for x in chosen}) < 2:  # its own reason suffices
         return []
-    return sorted((x for x in own if x.why_none), key=lambda x: (phase_place(x.block), x.config))
+    return sorted((x for x in chosen if x.why_none), key=lambda x: (phase_place(x.block), x.config))
 
 
 def log_latency(launch: Launch) -> float:
@@ -172,11 +183,13 @@ def log_latency(launch: Launch) -> float:
 
 
 def log_ratios(
-    launches: Launches, blocks: list[str], config: str, of: Callable[[Launch], float] = log_latency
+    launches: Launches, blocks: list[str], config: str, value_of: Callable[[Launch], float] = log_latency
 ) -> Floats:
     """Return each block's log ratio to the mean of its two plains; for ``plain_again`` to the other plain."""
-    own, plain, again = (np.array([of(launches[b, c]) for b in blocks]) for c in (config, PLAIN, PLAIN_AGAIN))
-    ratios: Floats = own - (plain if config == PLAIN_AGAIN else (plain + again) / 2)
+    values, plain, plain_again = (
+        np.array([value_of(launches[b, c]) for b in blocks]) for c in (config, PLAIN, PLAIN_AGAIN)
+    )
+    ratios: Floats = values - (plain if config == PLAIN_AGAIN else (plain + plain_again) / 2)
     return ratios
 
 
@@ -213,20 +226,20 @@ def failed_blocks(
         no_ttft: configurations whose TTFT is no tax.
         no_tax: configurations of which no latency is one.
     """
-    found = []
+    entries = []
     for (reference, rate), metric in product(rates, LATENCY_METRICS):
         launches = launches_at(estimates, rate, metric)
-        no_number = {*no_tax, *(no_ttft if metric == "ttft_p90" else ())}
-        for config, own in {PLAIN: plain_failed(launches), **blocks_that_failed(launches)}.items():
-            if own and config not in no_number:
-                found.append(
+        excluded = {*no_tax, *(no_ttft if metric == "ttft_p90" else ())}
+        for config, failed in {PLAIN: plain_failed(launches), **blocks_that_failed(launches)}.items():
+            if failed and config not in excluded:
+                entries.append(
                     FailedBlock(
                         reference=reference,
                         rate_per_s=rate,
                         metric=metric,
                         config=config,
-                        blocks=tuple(dict.fromkeys(x.block for x in own)),
-                        reason=FAILED if any(x.why_none == FAILED for x in own) else OVERLOADED,
+                        blocks=tuple(dict.fromkeys(x.block for x in failed)),
+                        reason=FAILED if any(x.why_none == FAILED for x in failed) else OVERLOADED,
                     )
                 )
-    return found
+    return entries

@@ -68,7 +68,7 @@ def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Ta
     that recorded no hooks).
     """
     measured = {(t.config, t.phase, t.spec.cell_id, t.metric): t for t in taxes}
-    found = dict(best)
+    chosen = dict(best)
     for (config, name, rate, metric), part in best.items():
         step = best.get((config, name, rate, "step_p50_us"))
         if (
@@ -77,9 +77,9 @@ def _steps_of_one_launch(best: dict[Key, Tax], taxes: list[Tax]) -> dict[Key, Ta
             and not step.cell_missing
             and step.phase != part.phase
         ):
-            own = measured[config, step.phase, step.spec.cell_id, metric]
-            found[config, name, rate, metric] = replace(own, reference=name)
-    return found
+            step_part = measured[config, step.phase, step.spec.cell_id, metric]
+            chosen[config, name, rate, metric] = replace(step_part, reference=name)
+    return chosen
 
 
 def main_taxes(
@@ -96,18 +96,18 @@ def main_taxes(
     Args:
         blocks: ``repeats`` of ``aggregate.json``.
     """
-    found = {(t.config, t.reference, t.rate_per_s, t.metric): t for t in of_launches}
+    chosen = {(t.config, t.reference, t.rate_per_s, t.metric): t for t in of_launches}
     for entry in blocks:
         drawn = headline_taxes(estimates, rates, entry.metric, draws, rng, entry.reference)
         averaged = _phase_averaged(entry, estimates, rates, draws, rng)
         for row in entry.taxes:
-            own = _over_blocks(entry, row, drawn[row.config], averaged.get(row.config), estimates)
-            if own is None:
+            tax = _over_blocks(entry, row, drawn[row.config], averaged.get(row.config), estimates)
+            if tax is None:
                 continue
             # Equal rates share one entry of blocks.
             for name in _references_at(rates, entry.rate_per_s):
-                found[row.config, name, entry.rate_per_s, own.metric] = replace(own, reference=name)
-    return list(_without_number(found, failed, rates).values())
+                chosen[row.config, name, entry.rate_per_s, tax.metric] = replace(tax, reference=name)
+    return list(_without_number(chosen, failed, rates).values())
 
 
 def _phase_averaged(
@@ -121,32 +121,32 @@ def _phase_averaged(
     if entry.metric != "ttft_p90" or not any(AVERAGED in e.latencies for e in estimates.values()):
         return {}
     # A separate generator leaves the draws of the other taxes unchanged.
-    own = rng.spawn(1)[0]
-    found = headline_taxes(estimates, rates, "ttft_p90_phase_averaged", draws, own, entry.reference)
-    return {row.config: found.get(row.config) or unavailable("few_blocks") for row in entry.taxes}
+    child_rng = rng.spawn(1)[0]
+    taxes = headline_taxes(estimates, rates, "ttft_p90_phase_averaged", draws, child_rng, entry.reference)
+    return {row.config: taxes.get(row.config) or unavailable("few_blocks") for row in entry.taxes}
 
 
 def _without_number(
-    found: dict[Key, Tax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
+    taxes: dict[Key, Tax], failed: Sequence[FailedBlock], rates: ReferenceRatesFile | None
 ) -> dict[Key, Tax]:
-    """Return ``found`` without numbers whose requests failed in a block.
+    """Return ``taxes`` without numbers whose requests failed in a block.
 
     The other launches would flatter; if plain failed, all taxes of that rate and latency go.
     """
     for block in failed:
         names = _references_at(rates, block.rate_per_s)
-        for key, own in found.items():
-            config, name, *place = key
-            asked = block.config in ("plain", config) and name in names
+        for key, tax in taxes.items():
+            config, name, *rate_and_metric = key
+            affected = block.config in ("plain", config) and name in names
             if (
-                asked
-                and place == [block.rate_per_s, block.metric]
-                and (own.estimate.point is not None or own.cell_missing)
+                affected
+                and rate_and_metric == [block.rate_per_s, block.metric]
+                and (tax.estimate.point is not None or tax.cell_missing)
             ):
                 subject = "" if block.config == config else block.config
-                estimate = unavailable(block.reason, own.estimate.n, subject)
-                found = found | {key: replace(own, estimate=estimate, n_blocks=1)}
-    return found
+                estimate = unavailable(block.reason, tax.estimate.n, subject)
+                taxes = taxes | {key: replace(tax, estimate=estimate, n_blocks=1)}
+    return taxes
 
 
 def _references_at(rates: ReferenceRatesFile | None, rate_per_s: float) -> list[Reference]:
@@ -174,8 +174,8 @@ def _over_blocks(
     }
     if not measured["own"]:
         return None
-    place = LATENCY_METRICS[metric]
-    counts = {side: sum(c.latency(*place).n for c in own) for side, own in measured.items()}
+    latency_key = LATENCY_METRICS[metric]
+    counts = {side: sum(c.latency(*latency_key).n for c in own) for side, own in measured.items()}
     tax = Tax(
         config=row.config,
         reference=entry.reference,

@@ -43,9 +43,13 @@ def observer_effect(
 
 
 def _same_load(on: CellEstimates, off: CellEstimates) -> bool:
-    one, other = on.cell.spec, off.cell.spec
-    same = (one.rate_per_s, one.shape, one.sessions) == (other.rate_per_s, other.shape, other.sessions)
-    return same and one.recorded is not False
+    on_spec, off_spec = on.cell.spec, off.cell.spec
+    same = (on_spec.rate_per_s, on_spec.shape, on_spec.sessions) == (
+        off_spec.rate_per_s,
+        off_spec.shape,
+        off_spec.sessions,
+    )
+    return same and on_spec.recorded is not False
 
 
 def _tax(
@@ -58,9 +62,9 @@ def _tax(
     """Return the tax; None for plain, and without plain's cell."""
     if plain is None or own.cell.config == "plain":
         return None
-    found = _relative(metric, own, plain)
+    effect = _relative(metric, own, plain)
     why = no_tax.get(own.cell.config)
-    return (found if why is None else unavailable(why, found.n)).quantity(confidence)
+    return (effect if why is None else unavailable(why, effect.n)).quantity(confidence)
 
 
 def _relative(metric: AnyLatencyMetric, own: CellEstimates, base: CellEstimates) -> Estimate:

@@ -22,13 +22,13 @@ def compare_outputs(data: CampaignData) -> list[Outputs]:
     but only where launches of plain differ among themselves), ``failed`` (it or plain's first launch left a
     prompt unanswered).
     """
-    found = [run for run in data.runs if run.outputs is not None]
-    plain = [run for run in found if run.folder.connector_id in PLAINS]
+    runs = [run for run in data.runs if run.outputs is not None]
+    plain = [run for run in runs if run.folder.connector_id in PLAINS]
     if not plain:
         return []
-    reference, *again = (run.outputs or [] for run in plain)
-    unstable = {k for other in again for k in _different(reference, other)}
-    rows = {run.folder.path: _row(run, reference, unstable) for run in found}
+    reference, *plain_repeats = (run.outputs or [] for run in plain)
+    unstable = {k for other in plain_repeats for k in _different(reference, other)}
+    rows = {run.folder.path: _row(run, reference, unstable) for run in runs}
     first = plain[0].folder.path
     rows[first] = msgspec.structs.replace(rows[first], verdict="reference")
     return [*rows.values()]
@@ -75,5 +75,5 @@ def _position(reference: Output, other: Output) -> int | None:
     expected, found = reference.get("token_ids"), other.get("token_ids")
     if expected is None or found is None:
         return None
-    together = list(zip(expected, found, strict=False))
-    return next((k for k, (a, b) in enumerate(together) if a != b), len(together))
+    pairs = list(zip(expected, found, strict=False))
+    return next((k for k, (a, b) in enumerate(pairs) if a != b), len(pairs))

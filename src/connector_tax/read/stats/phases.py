@@ -105,11 +105,11 @@ def averaged(requests: Sent, steps: Rows) -> Averaged | str:
     if not taking.size or not requests.counts.any():
         return "phases_unknown"
     # The last step with a prompt that had ended when the first token came.
-    place = np.searchsorted(ended_ns[taking], requests.first_ns, side="right") - 1
-    step = taking[np.maximum(place, 0)]
-    matched = (place >= 0) & (step > 0) & (requests.send_ns <= look_ns[step])
-    whole = np.bincount(step[matched], requests.prompt_tokens[matched], look_ns.size)
-    matched &= (whole[step] == prefill[step]) & (ids[step] == ids[step - 1] + 1)
+    taking_index = np.searchsorted(ended_ns[taking], requests.first_ns, side="right") - 1
+    step = taking[np.maximum(taking_index, 0)]
+    matched = (taking_index >= 0) & (step > 0) & (requests.send_ns <= look_ns[step])
+    prompt_tokens_of_step = np.bincount(step[matched], requests.prompt_tokens[matched], look_ns.size)
+    matched &= (prompt_tokens_of_step[step] == prefill[step]) & (ids[step] == ids[step - 1] + 1)
     counts = requests.counts
     step, matched, first_ns = step[counts], matched[counts], requests.first_ns[counts]
     until = (look_ns[step] - requests.send_ns[counts]) / NS_PER_MS
@@ -175,10 +175,10 @@ def estimate(
         return dict.fromkeys(qs, unavailable(found, n))
     length = min(length, n // 5)
     starts = draw(n, draws, rng, length)
-    around = np.cumsum(np.concatenate([[0.0], found.pull_ms, found.pull_ms[:length]]))
-    blocks = around[length : length + n] - around[:n]
-    shift = blocks[starts].mean(axis=0) / length * factor * small_sample_factor(n, length, confidence)
-    each = estimate_percentiles(
+    wrapped_sums = np.cumsum(np.concatenate([[0.0], found.pull_ms, found.pull_ms[:length]]))
+    block_sums = wrapped_sums[length : length + n] - wrapped_sums[:n]
+    shift = block_sums[starts].mean(axis=0) / length * factor * small_sample_factor(n, length, confidence)
+    estimates = estimate_percentiles(
         found.ttft_ms.ravel(),
         qs,
         draws,
@@ -190,5 +190,5 @@ def estimate(
     )
     return {
         q: replace(e, n=n, replicates=e.replicates + shift if e.point is not None else e.replicates)
-        for q, e in each.items()
+        for q, e in estimates.items()
     }

@@ -24,7 +24,7 @@ def provenance(data: CampaignData) -> Provenance:
     config = data.config
     cells = data.cells()
     newest = max(cells, key=lambda c: c.document.clock.utc_ns).document if cells else None
-    found = Provenance(
+    record = Provenance(
         engine_kind=config.engine.kind,
         model=config.engine.model,
         engine_args=config.engine.args,
@@ -38,15 +38,19 @@ def provenance(data: CampaignData) -> Provenance:
         bootstrap_draws=config.analysis.bootstrap_draws,
     )
     if newest is None:
-        return found
+        return record
     cards = _cards(data)
-    on = {phase: [card for card, phases in cards.items() if phase in phases] for phase in found.order}
+    cards_by_phase = {
+        phase: [card for card, phases in cards.items() if phase in phases] for phase in record.order
+    }
     return msgspec.structs.replace(
-        found,
+        record,
         versions=newest.engine.known_versions,
         gpu=newest.engine.gpu,
         cards=cards or msgspec.UNSET,
-        mixed_cards=tuple(p for p, own in on.items() if len(own) > 1) if cards else msgspec.UNSET,
+        mixed_cards=tuple(p for p, phase_cards in cards_by_phase.items() if len(phase_cards) > 1)
+        if cards
+        else msgspec.UNSET,
         side_by_side=_at_once(data) if cards else msgspec.UNSET,
         container=newest.engine.container,
         virtual_gpu=as_json(newest.engine.virtual_gpu) if newest.engine.virtual_gpu else msgspec.UNSET,
@@ -84,12 +88,12 @@ def _at_once(data: CampaignData) -> int:
         if engine.has_slot:
             end_ns = cell.began_utc_ns + window.drained_ns - window.t0_ns
             edges += [(cell.began_utc_ns, 1, engine.place), (end_ns, -1, engine.place)]
-    at_work: Counter[str] = Counter()
-    most = 0
+    engines_at_work: Counter[str] = Counter()
+    max_at_once = 0
     for _, change, place in sorted(edges):
-        at_work[place] += change
-        most = max(most, sum(n > 0 for n in at_work.values()))
-    return most
+        engines_at_work[place] += change
+        max_at_once = max(max_at_once, sum(n > 0 for n in engines_at_work.values()))
+    return max_at_once
 
 
 def settings_of(config: Foreign) -> Foreign:
@@ -100,10 +104,10 @@ def settings_of(config: Foreign) -> Foreign:
     """
     return {
         **{name: value for name, value in config.items() if name not in ELSEWHERE},
-        "engine": _of(config["engine"], ENGINE),
-        "connectors": {c["id"]: _of(c, CONNECTOR) for c in config["connectors"]},
+        "engine": _picked(config["engine"], ENGINE),
+        "connectors": {c["id"]: _picked(c, CONNECTOR) for c in config["connectors"]},
     }
 
 
-def _of(value: Foreign, names: tuple[str, ...]) -> Foreign:
+def _picked(value: Foreign, names: tuple[str, ...]) -> Foreign:
     return {name: value[name] for name in names if name in value}

@@ -26,10 +26,10 @@ from connector_tax.read.stats.taxes import Tax
 
 
 def injected_taxes(
-    found: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
+    injected: PutInFile | None, rates: ReferenceRatesFile | None, chosen: Sequence[Tax], confidence: float
 ) -> PutIn | None:
     """Compare the main taxes at the reference rates with the model's; None if no injected tax is known."""
-    if found is None or rates is None:
+    if injected is None or rates is None:
         return None
     main = {row.place: row for row in (t.row(confidence) for t in chosen)}
     rows = [
@@ -44,18 +44,20 @@ def injected_taxes(
                 main.get((tax.config, tax.metric, tax.rate_per_s, tax.input_tokens, tax.output_tokens)),
             ),
         )
-        for tax in found.taxes
+        for tax in injected.taxes
         for reference in rates.references_at(tax.rate_per_s)
     ]
-    once = {(r.config, r.metric, r.rate_per_s): r.held for r in rows if r.held is not None}
-    return PutIn(launches=found.launches, asked=len(once), held=sum(once.values()), taxes=tuple(rows))
+    held_by_tax = {(r.config, r.metric, r.rate_per_s): r.held for r in rows if r.held is not None}
+    return PutIn(
+        launches=injected.launches, asked=len(held_by_tax), held=sum(held_by_tax.values()), taxes=tuple(rows)
+    )
 
 
-def _held(number: float | None, found: Ends | None) -> bool | None:
+def _held(number: float | None, interval: Ends | None) -> bool | None:
     """Return whether the interval contains it; None if either is missing, or the interval is open."""
-    if number is None or found is None or found.low is None or found.high is None:
+    if number is None or interval is None or interval.low is None or interval.high is None:
         return None
-    return found.low <= number <= found.high
+    return interval.low <= number <= interval.high
 
 
 BURNING, MODULE = "BurningConnector", "burning_connector"
@@ -80,14 +82,14 @@ def injected_delays(
 
     None on another engine, without test connectors, or without one that has no delay.
     """
-    known = known_delays_us(config)
-    base = next((c for c, us in known.items() if us == 0), None)
-    if base is None or rates is None or len(known) < 2:
+    delays_us = known_delays_us(config)
+    base = next((c for c, us in delays_us.items() if us == 0), None)
+    if base is None or rates is None or len(delays_us) < 2:
         return None
     rows = []
     for reference, rate in rates.apart():
-        cells = {c: _blocks(estimates, c, rate) for c in known}
-        for config_id, delay_us in known.items():
+        cells = {c: _blocks(estimates, c, rate) for c in delays_us}
+        for config_id, delay_us in delays_us.items():
             if config_id == base:
                 continue
             blocks = sorted(cells[config_id].keys() & cells[base].keys(), key=phase_place)
@@ -95,7 +97,7 @@ def injected_delays(
             reasons = _why_nothing_follows(config, (config_id, base), pairs)
             for metric in METRICS:
                 injected_us = None if metric in reasons else delay_us
-                found = _found(metric, pairs, confidence)
+                measured = _mean_difference(metric, pairs, confidence)
                 row = BurnRow(
                     config=config_id,
                     metric=metric,
@@ -103,8 +105,8 @@ def injected_delays(
                     rate_per_s=rate,
                     put_in_us=injected_us,
                     reason=reasons.get(metric),
-                    found=found,
-                    held=_held(injected_us, found),
+                    found=measured,
+                    held=_held(injected_us, measured),
                 )
                 rows.append(row)
     held = [row.held for row in rows if row.held is not None]
@@ -115,7 +117,7 @@ def known_delays_us(config: CampaignConfig) -> dict[str, float]:
     """Return test connector -> its delay per step, only on a virtual GPU and without other delays."""
     if config.engine.kind != "virtual_gpu":
         return {}
-    found = {}
+    delays_us = {}
     for connector in config.connectors:
         transfer = connector.kv_transfer_config or {}
         if (transfer.get("kv_connector"), transfer.get("kv_connector_module_path")) == (BURNING, MODULE):
@@ -123,8 +125,8 @@ def known_delays_us(config: CampaignConfig) -> dict[str, float]:
             burn_us = extra.get("burn_us", {}).get("build_connector_meta")
             alone = extra == {"burn_us": {"build_connector_meta": burn_us}}
             if alone and isinstance(burn_us, int | float) and burn_us >= 0:
-                found[connector.id] = burn_us
-    return found
+                delays_us[connector.id] = burn_us
+    return delays_us
 
 
 def _synchronous(config: CampaignConfig, connector_id: str) -> bool:
@@ -138,11 +140,11 @@ def _blocks(estimates: Estimates, config: str, rate: float) -> dict[Phase, CellE
     """Return its cells of Phase A's load, one per block of launches."""
     shape = headline_shape(estimates)
     return {
-        phase: own
-        for (c, phase, _), own in estimates.items()
+        phase: cell_estimates
+        for (c, phase, _), cell_estimates in estimates.items()
         if c == config
         and (phase in ("a", "b") or is_repeat(phase))
-        and is_headline_cell(own, phase, shape, rate)
+        and is_headline_cell(cell_estimates, phase, shape, rate)
     }
 
 
@@ -163,21 +165,23 @@ def _why_nothing_follows(
 
 def _alone(requests: Collection[RequestRecord]) -> bool:
     """Return whether each request had ended, successfully or not, before the next was sent."""
-    sent = [(r.t_send_ns, r.t_end_ns) for r in requests if r.t_send_ns is not None]
-    sent.sort(key=itemgetter(0))
-    return all(end is not None and end <= later for (_, end), (later, _) in pairwise(sent))
+    spans_ns = [(r.t_send_ns, r.t_end_ns) for r in requests if r.t_send_ns is not None]
+    spans_ns.sort(key=itemgetter(0))
+    return all(
+        end_ns is not None and end_ns <= next_send_ns for (_, end_ns), (next_send_ns, _) in pairwise(spans_ns)
+    )
 
 
-def _found(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
+def _mean_difference(metric: BurnMetric, pairs: Sequence[Pair], confidence: float) -> Quantity:
     """Return the mean difference over blocks, with Student's t.
 
     Unavailable if a usable cell has no number, since the others would flatter.
     """
     estimate, scale = METRICS[metric]
-    found = [(estimate(own), estimate(base)) for own, base in pairs]
-    missing = [e.reason or "unavailable" for pair in found for e in pair if e.point is None]
+    estimate_pairs = [(estimate(own), estimate(base)) for own, base in pairs]
+    missing = [e.reason or "unavailable" for pair in estimate_pairs for e in pair if e.point is None]
     if missing or len(pairs) < MIN_BLOCKS:
         return unavailable([*missing, "few_blocks"][0], len(pairs)).quantity(confidence)
-    own, base = np.array([[e.point for e in pair] for pair in found], dtype=np.float64).T * scale
+    own, base = np.array([[e.point for e in pair] for pair in estimate_pairs], dtype=np.float64).T * scale
     point, low, high = mean_interval(own - base, confidence)
     return Quantity(point=point, low=low, high=high, n=len(pairs))

@@ -73,8 +73,8 @@ class Saturation:
     def document(self) -> SaturationOf:
         return SaturationOf(
             saturation_rate_per_s=self.saturation_rate_per_s,
-            fired={f"{r:g}": own.fired for r, own in self.criteria.items()},
-            criteria={f"{r:g}": own for r, own in self.numbers.items()},
+            fired={f"{r:g}": entry.fired for r, entry in self.criteria.items()},
+            criteria={f"{r:g}": entry for r, entry in self.numbers.items()},
             non_monotonic=self.non_monotonic,
         )
 
@@ -82,12 +82,12 @@ class Saturation:
 def rate_point(cell: CellData) -> RatePoint:
     scheduled = in_window(cell.requests, cell.window)
     random_arrivals = cell.spec.arrival in RANDOM_ARRIVALS
-    asked_per_s = cell.spec.rate_per_s
+    requested_per_s = cell.spec.rate_per_s
     if random_arrivals and scheduled:
-        asked_per_s = len(scheduled) / cell.window.window_s
+        requested_per_s = len(scheduled) / cell.window.window_s
     return RatePoint(
         rate_per_s=cell.spec.rate_per_s,
-        throughput_ratio=effective_throughput_per_s(cell.requests, cell.window) / asked_per_s,
+        throughput_ratio=effective_throughput_per_s(cell.requests, cell.window) / requested_per_s,
         waiting_p50=cell.samples.waiting_p50,
         ttft_p90_ms=None if cell.window.overloaded else percentile(latencies_ms(scheduled)["ttft_ms"], 90),
         random_arrivals=random_arrivals,
@@ -172,11 +172,11 @@ def saturation_by_config(data: CampaignData) -> dict[str, Saturation]:
 
 
 def _phase_a(data: CampaignData) -> dict[str, list[CellData]]:
-    found: dict[str, list[CellData]] = {config: [] for config in data.config.connector_ids}
+    cells_by_config: dict[str, list[CellData]] = {config: [] for config in data.config.connector_ids}
     for cell in data.cells():
         if cell.phase == "a" and cell.usable:
-            found.setdefault(cell.config, []).append(cell)
-    return {config: cells for config, cells in found.items() if cells}
+            cells_by_config.setdefault(cell.config, []).append(cell)
+    return {config: cells for config, cells in cells_by_config.items() if cells}
 
 
 def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> ReferenceRatesFile:
@@ -195,11 +195,11 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         AnalysisError: plain has no usable Phase A cell.
     """
     failed = {r.folder.connector_id for r in data.runs if r.folder.phase == "a" and r.status == "failed"}
-    lowest, judged = min(data.config.phase_a_rates_per_s), saturation_by_config(data)
+    lowest_per_s, saturation = min(data.config.phase_a_rates_per_s), saturation_by_config(data)
     by_config = {
-        c: judged[c]
+        c: saturation[c]
         for c in data.config.connector_ids
-        if c in judged and c not in failed and (c == "plain" or _serves(judged[c], lowest))
+        if c in saturation and c not in failed and (c == "plain" or _serves(saturation[c], lowest_per_s))
     }
     if "plain" not in by_config:
         raise AnalysisError(
@@ -223,7 +223,7 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         flags.append("non_monotonic_load")
     ref_safe = max(safe, default=min(rates))
     ref_load = max(load, default=min(rates))
-    found = ReferenceRatesFile(
+    document = ReferenceRatesFile(
         ref_safe_per_s=ref_safe,
         ref_load_per_s=ref_load,
         b_prime_needed=ref_load != ref_safe,
@@ -231,44 +231,50 @@ def select_reference_rates(data: CampaignData, *, shapes: bool = True) -> Refere
         participating=tuple(by_config),
         saturation={config: s.document for config, s in by_config.items()},
     )
-    return _with_shapes(found, data) if shapes else found
+    return _with_shapes(document, data) if shapes else document
 
 
-def _serves(found: Saturation, lowest_rate_per_s: float) -> bool:
+def _serves(saturation: Saturation, lowest_rate_per_s: float) -> bool:
     """Return whether a configuration serves half of Phase A's lowest rate at its own lowest usable rate.
 
     One that hangs would set everybody's rates; one that lost its lower cells is not known to hang.
     """
-    rate = min(found.numbers)
-    ratio = found.numbers[rate].throughput_ratio
+    rate = min(saturation.numbers)
+    ratio = saturation.numbers[rate].throughput_ratio
     return ratio is not None and ratio * rate >= LOWEST_SERVED * lowest_rate_per_s
 
 
-def _with_shapes(found: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
-    """Return ``found`` with ``shapes`` and ``load_shapes``."""
-    config, own = data.config, data.config.phase_a_shape
+def _with_shapes(rates_file: ReferenceRatesFile, data: CampaignData) -> ReferenceRatesFile:
+    """Return ``rates_file`` with ``shapes`` and ``load_shapes``."""
+    config, phase_a_shape = data.config, data.config.phase_a_shape
     capacities = {
-        c: capacity_of(cells, data, own) for c, cells in _phase_a(data).items() if c in found.participating
+        c: capacity_of(cells, data, phase_a_shape)
+        for c, cells in _phase_a(data).items()
+        if c in rates_file.participating
     }
-    swept = [Shape(i, o) for i in config.phase_b_input_tokens for o in config.phase_b_output_tokens]
-    prime = config.phase_b_prime.shapes
-    most = held_up_to(config.cell.arrival)
-    safe = shape_rates([*swept, *prime], own, found.ref_safe_per_s, capacities, most)
-    load = load_rates(prime, own, found.ref_load_per_s, safe, capacities["plain"], most)
+    phase_b_shapes = [Shape(i, o) for i in config.phase_b_input_tokens for o in config.phase_b_output_tokens]
+    b_prime_shapes = config.phase_b_prime.shapes
+    max_use = held_up_to(config.cell.arrival)
+    safe = shape_rates(
+        [*phase_b_shapes, *b_prime_shapes], phase_a_shape, rates_file.ref_safe_per_s, capacities, max_use
+    )
+    load = load_rates(
+        b_prime_shapes, phase_a_shape, rates_file.ref_load_per_s, safe, capacities["plain"], max_use
+    )
     return msgspec.structs.replace(
-        found,
-        shapes={str(s): safe[str(s)] for s in swept},
+        rates_file,
+        shapes={str(s): safe[str(s)] for s in phase_b_shapes},
         load_shapes=load,
-        b_prime_needed=found.b_prime_needed and any(e.rate_per_s is not None for e in load.values()),
+        b_prime_needed=rates_file.b_prime_needed and any(e.rate_per_s is not None for e in load.values()),
     )
 
 
 def shape_rates(
     shapes: Iterable[Shape],
-    own: Shape,
+    phase_a_shape: Shape,
     reference_per_s: float,
     capacities: Mapping[str, Capacity],
-    most: float = HOLDS_BELOW,
+    max_use: float = HOLDS_BELOW,
 ) -> dict[str, ShapeRate]:
     """Return shape -> its rate and why.
 
@@ -277,53 +283,57 @@ def shape_rates(
     A's, and that every configuration holds.
 
     Args:
-        most: largest share of its capacity at which a configuration holds a shape.
-        own: Phase A's shape, which is measured at the reference rate by definition.
+        max_use: largest share of its capacity at which a configuration holds a shape.
+        phase_a_shape: Phase A's shape, which is measured at the reference rate by definition.
         capacities: of every configuration that has to hold it, including plain's.
     """
     plain = capacities["plain"]
-    allowed = _use(reference_per_s, plain, own)
-    found = {}
+    use_at_reference = _use(reference_per_s, plain, phase_a_shape)
+    rates = {}
     for shape in shapes:
         uses = {c: _use(reference_per_s, capacity, shape) for c, capacity in capacities.items()}
-        beyond = tuple(c for c, use in uses.items() if shape != own and use is not None and use > most)
-        fraction = held_fraction(uses, min(most, allowed or most), most) if beyond else 1.0
+        not_held_by = tuple(
+            c for c, use in uses.items() if shape != phase_a_shape and use is not None and use > max_use
+        )
+        fraction = (
+            held_fraction(uses, min(max_use, use_at_reference or max_use), max_use) if not_held_by else 1.0
+        )
         rate = reference_per_s * fraction
-        found[str(shape)] = ShapeRate(
+        rates[str(shape)] = ShapeRate(
             rate_per_s=rate,
             plain_use=_use(rate, plain, shape),
             plain_use_at_reference=uses["plain"],
-            not_held_by=beyond,
+            not_held_by=not_held_by,
             known_from=plain.by,
         )
-    return found
+    return rates
 
 
 def load_rates(
     shapes: Iterable[Shape],
-    own: Shape,
+    phase_a_shape: Shape,
     reference_per_s: float,
     safe: Mapping[str, ShapeRate],
     plain: Capacity,
-    most: float = HOLDS_BELOW,
+    max_use: float = HOLDS_BELOW,
 ) -> dict[str, ShapeRate]:
     """Return shape -> its rate in Phase B', which only plain has to hold; connectors may be saturated."""
-    found = {}
+    rates = {}
     for shape in shapes:
         safe_per_s = safe[str(shape)].rate_per_s or reference_per_s
         rate: float | None = reference_per_s
-        if shape != own:
+        if shape != phase_a_shape:
             rate = rate_under_load(
-                reference_per_s, safe_per_s, partial(_use, capacity=plain, shape=shape), most
+                reference_per_s, safe_per_s, partial(_use, capacity=plain, shape=shape), max_use
             )
-        found[str(shape)] = ShapeRate(
+        rates[str(shape)] = ShapeRate(
             rate_per_s=rate,
             plain_use=_use(rate or 2 * safe_per_s, plain, shape),
             plain_use_at_reference=_use(reference_per_s, plain, shape),
             not_held_by=() if rate == reference_per_s else ("plain",),
             known_from=plain.by,
         )
-    return found
+    return rates
 
 
 def _use(rate_per_s: float, capacity: Capacity, shape: Shape) -> float | None:

@@ -81,16 +81,16 @@ def smallest_detectable(
         return (normal_quantile(power) - normal_quantile(tail)) * standard_error
     critical = float(-student_quantile(tail, freedom))
 
-    def found_at(distance: float) -> float:
+    def power_at(distance: float) -> float:
         return 1 - float(special.nctdtr(freedom, distance, critical))
 
     low, high = 0.0, critical + 20.0
     # With two degrees of freedom and 99.99 % the critical value is 100, and power grows slowly.
-    while found_at(high) < power:
+    while power_at(high) < power:
         high *= 2
     # Bisection down to adjacent floats; importing scipy.optimize takes longer.
     while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if found_at(middle) >= power else (middle, high)
+        low, high = (low, middle) if power_at(middle) >= power else (middle, high)
     return high * standard_error
 
 
@@ -109,9 +109,10 @@ def found_by_blocks(sd: float, known_from: int, blocks: int, confidence: float) 
         None if the upper end is too large to be useful.
     """
     freedom, tail = known_from - 1, (1 - confidence) / 2
-    one = smallest_detectable(1 / math.sqrt(blocks), freedom=blocks - 1, confidence=confidence)
+    detectable_sds = smallest_detectable(1 / math.sqrt(blocks), freedom=blocks - 1, confidence=confidence)
     low, point, high = (
-        one * sd * math.sqrt(freedom / float(chi_square_quantile(q, freedom))) for q in (1 - tail, 0.5, tail)
+        detectable_sds * sd * math.sqrt(freedom / float(chi_square_quantile(q, freedom)))
+        for q in (1 - tail, 0.5, tail)
     )
     if high > MOST_LOG:
         return None
@@ -133,17 +134,27 @@ def outlook(taxes: Sequence[Tax], repeats: Sequence[Repeats], confidence: float)
         if entry.reference == "ref_safe"
         for tax in entry.taxes
     }
-    found = []
+    rows = []
     for tax in taxes:
         metric = next((m for m in LATENCY_METRICS if m == tax.metric), None)
         if tax.reference == "ref_safe" and metric is not None:
-            own = spread.get((tax.config, metric))
-            by_blocks = {str(n): found_by_blocks(*own, n, confidence) for n in BLOCKS} if own else None
-            one = _found_by_one_launch(tax.estimate, confidence)
-            found.append(
-                Power(config=tax.config, metric=metric, power=POWER, one_launch=one, by_blocks=by_blocks)
+            known_spread = spread.get((tax.config, metric))
+            by_blocks = (
+                {str(n): found_by_blocks(*known_spread, n, confidence) for n in BLOCKS}
+                if known_spread
+                else None
             )
-    return found
+            by_one_launch = _found_by_one_launch(tax.estimate, confidence)
+            rows.append(
+                Power(
+                    config=tax.config,
+                    metric=metric,
+                    power=POWER,
+                    one_launch=by_one_launch,
+                    by_blocks=by_blocks,
+                )
+            )
+    return rows
 
 
 def _found_by_one_launch(tax: Estimate, confidence: float) -> float | None:
@@ -266,18 +277,22 @@ def headline_taxes(
     blocks = complete_blocks(launches)
     members_of = own_blocks(launches, blocks)
     # Log ratios of each block, and the error of their mean that all configurations share.
-    found = {c: (log_ratios(launches, own, c), 0.0) for c, own in members_of.items()}
+    ratios_and_error = {c: (log_ratios(launches, own, c), 0.0) for c, own in members_of.items()}
     if equal_speed:
         if (slope := speed_slope(launches, blocks, list(members_of))) is None:
             return {}
-        held = {c: at_equal_speed(launches, own, c, slope) for c, own in members_of.items()}
-        found = {c: (own.log_ratios, own.shared_error) for c, own in held.items() if not own.damaged}
-    if not found:
+        adjusted = {c: at_equal_speed(launches, own, c, slope) for c, own in members_of.items()}
+        ratios_and_error = {
+            c: (own.log_ratios, own.shared_error) for c, own in adjusted.items() if not own.damaged
+        }
+    if not ratios_and_error:
         return {}
-    table = np.full((len(blocks), len(found)), math.nan)
-    for k, (config, (ratios, _)) in enumerate(found.items()):
+    table = np.full((len(blocks), len(ratios_and_error)), math.nan)
+    for k, (config, (ratios, _)) in enumerate(ratios_and_error.items()):
         table[[blocks.index(b) for b in members_of[config]], k] = ratios
-    return _drawn_jointly(table, list(found), draws, rng, np.array([error for _, error in found.values()]))
+    return _drawn_jointly(
+        table, list(ratios_and_error), draws, rng, np.array([error for _, error in ratios_and_error.values()])
+    )
 
 
 def _drawn_jointly(
@@ -291,14 +306,17 @@ def _drawn_jointly(
             (configurations,).
     """
     n = (~np.isnan(table)).sum(axis=0)
-    beside = np.zeros(len(configs)) if shared is None else shared
-    covariance = _covariance_of_means(table) + np.outer(beside, beside)
+    shared_errors = np.zeros(len(configs)) if shared is None else shared
+    covariance = _covariance_of_means(table) + np.outer(shared_errors, shared_errors)
     normal = rng.multivariate_normal(np.zeros(len(configs)), covariance, size=draws, method="svd")
-    least = int(n.min())
-    spread = normal * np.sqrt((least - 1) / rng.chisquare(least - 1, size=(draws, 1)))
+    fewest_blocks = int(n.min())
+    spread = normal * np.sqrt((fewest_blocks - 1) / rng.chisquare(fewest_blocks - 1, size=(draws, 1)))
     # The draws define the joint order of configurations, and each takes its values from its own Student's t:
     # a number made mostly of one tax then has nearly that tax's ends.
-    means = [log_mean(own[~np.isnan(own)], float(error)) for own, error in zip(table.T, beside, strict=True)]
+    means = [
+        log_mean(ratios[~np.isnan(ratios)], float(error))
+        for ratios, error in zip(table.T, shared_errors, strict=True)
+    ]
     centre, error = (np.array([getattr(m, name) for m in means]) for name in ("log_ratio", "error"))
     ends = np.clip(np.linspace(0.0, 1.0, draws), 0.25 / draws, 1 - 0.25 / draws)
     ranks = spread.argsort(axis=0).argsort(axis=0)
@@ -314,19 +332,19 @@ def _covariance_of_means(table: Floats) -> Floats:
 
     With missing blocks the result may not be a covariance matrix; then the nearest one is returned.
     """
-    there = ~np.isnan(table)
-    n = there.sum(axis=0)
-    size = table.shape[1]
-    found = np.zeros((size, size))
-    for j in range(size):
-        for k in range(j, size):
-            both = there[:, j] & there[:, k]
-            if both.sum() > 1:
-                each = np.cov(table[both, j], table[both, k])[0, 1]
-                found[j, k] = found[k, j] = each * both.sum() / (n[j] * n[k])
-    values, vectors = np.linalg.eigh(found)
+    known = ~np.isnan(table)
+    n = known.sum(axis=0)
+    n_configs = table.shape[1]
+    covariances = np.zeros((n_configs, n_configs))
+    for j in range(n_configs):
+        for k in range(j, n_configs):
+            in_both = known[:, j] & known[:, k]
+            if in_both.sum() > 1:
+                covariance = np.cov(table[in_both, j], table[in_both, k])[0, 1]
+                covariances[j, k] = covariances[k, j] = covariance * in_both.sum() / (n[j] * n[k])
+    values, vectors = np.linalg.eigh(covariances)
     rounding = 1e-12 * abs(values).max()
-    nearest: Floats = found if values.min() >= -rounding else (vectors * values.clip(0)) @ vectors.T
+    nearest: Floats = covariances if values.min() >= -rounding else (vectors * values.clip(0)) @ vectors.T
     return nearest
 
 
@@ -339,18 +357,18 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
     blocks = complete_blocks(launches)
     if len(blocks) < MIN_BLOCKS or plain_failed(launches):
         return None
-    own = own_blocks(launches, blocks)
-    adjusted = _drift_adjusted(launches, own, blocks, confidence)
-    slope = speed_slope(launches, blocks, list(own))
+    blocks_of = own_blocks(launches, blocks)
+    adjusted = _drift_adjusted(launches, blocks_of, blocks, confidence)
+    slope = speed_slope(launches, blocks, list(blocks_of))
     differences = log_ratios(launches, blocks, PLAIN_AGAIN)
-    again = mean_over_blocks(differences, confidence)
+    plain_again = mean_over_blocks(differences, confidence)
     within = _within_launches(launches, blocks)
     between = _between_launches(differences, within, confidence)
     # A tax is relative to the mean of two launches of plain, so its variance is three quarters of plain's
     # against plain, if launches of connectors and plain vary alike.
     sd = math.sqrt(0.75) * float(differences.std(ddof=1))
 
-    def held(config: str, known: list[str]) -> EqualSpeed | None:
+    def equal_speed_tax(config: str, known: list[str]) -> EqualSpeed | None:
         """Return its tax at equal host speed; None if unknown."""
         if slope is None:
             return None
@@ -367,17 +385,17 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
             sd=float(ratios.std(ddof=1)),
             verdict=closed(mean.low, mean.high),
             adjusted=adjusted.get(config),
-            at_equal_host_speed=held(config, known),
+            at_equal_host_speed=equal_speed_tax(config, known),
             by_block={b: math.expm1(r) for b, r in zip(known, ratios, strict=True)},
         )
 
     return Blocks(
         blocks=len(blocks),
         noise_floor=NoiseFloor(
-            **asdict(again),
-            half_width=(again.high - again.low) / 2,
+            **asdict(plain_again),
+            half_width=(plain_again.high - plain_again.low) / 2,
             found_4_of_5=found_by_blocks(sd, len(blocks), len(blocks), confidence),
-            at_equal_host_speed=held(PLAIN_AGAIN, blocks),
+            at_equal_host_speed=equal_speed_tax(PLAIN_AGAIN, blocks),
         ),
         host_speed_slope=None if slope is None else slope.bounds(confidence),
         between_launch_sd=None if between is None else between.point,
@@ -385,12 +403,12 @@ def summarise(launches: Launches, confidence: float) -> Blocks | None:
         within_launch_sd=within,
         requests=float(np.median([x.requests for x in plains(launches, blocks)])),
         drift=drift(launches, blocks, confidence),
-        taxes=tuple(tax(config, known) for config, known in own.items()),
+        taxes=tuple(tax(config, known) for config, known in blocks_of.items()),
     )
 
 
 def _drift_adjusted(
-    launches: Launches, own: dict[str, list[str]], blocks: list[str], confidence: float
+    launches: Launches, blocks_of: dict[str, list[str]], blocks: list[str], confidence: float
 ) -> dict[str, Bounds]:
     """Return taxes without a linear drift inside blocks; Student's t over blocks, with the drift's own error.
 
@@ -398,18 +416,18 @@ def _drift_adjusted(
     configuration. Each configuration's interval is from its own blocks: waits of a copying one vary a hundred
     times as much as another's.
     """
-    chosen = launches_of(launches, blocks, list(own))
-    middle = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}
+    chosen = launches_of(launches, blocks, list(blocks_of))
+    middle_h = {b: float(np.mean([x.start_h for x in chosen if x.block == b])) for b in blocks}
 
     def hours(launch: Launch) -> float:
-        return launch.start_h - middle[launch.block]
+        return launch.start_h - middle_h[launch.block]
 
-    slope = weighted_slope(launches, blocks, list(own), hours)
+    slope = weighted_slope(launches, blocks, list(blocks_of), hours)
     if slope is None:
         return {}
-    out = {}
-    for config, members in own.items():
-        apart = log_ratios(launches, members, config, hours)
-        ratios = log_ratios(launches, members, config) - slope.slope * apart
-        out[config] = mean_over_blocks(ratios, confidence, slope.error * float(apart.mean()))
-    return out
+    taxes = {}
+    for config, members in blocks_of.items():
+        hours_apart = log_ratios(launches, members, config, hours)
+        ratios = log_ratios(launches, members, config) - slope.slope * hours_apart
+        taxes[config] = mean_over_blocks(ratios, confidence, slope.error * float(hours_apart.mean()))
+    return taxes

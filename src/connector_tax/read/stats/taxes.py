@@ -155,8 +155,8 @@ class Tax:
     def _averaged(self, confidence: float) -> TaxPart | msgspec.UnsetType:
         if self.phase_averaged is None:
             return msgspec.UNSET
-        found = self.estimate if self.estimate.point is None else self.phase_averaged
-        return found.tax_part(confidence, None if found.point is None else self.averaged_blocks)
+        estimate = self.estimate if self.estimate.point is None else self.phase_averaged
+        return estimate.tax_part(confidence, None if estimate.point is None else self.averaged_blocks)
 
 
 def verdict(estimate: Estimate, confidence: float) -> TaxVerdict:
@@ -261,23 +261,27 @@ def relative(own: Estimate, plain: Estimate) -> Estimate:
         return _missing(own, plain, "plain")
     if plain.point == 0:
         return unavailable("zero", own.n, "plain")
-    both = combine(own, plain)
-    a, b = both.replicates
+    combined = combine(own, plain)
+    own_replicates, plain_replicates = combined.replicates
     with np.errstate(invalid="ignore", divide="ignore"):
         # If plain's percentile met a failed request, its value is unknown, so the ratio has no lower end.
-        replicates = np.where(np.isinf(b) & np.isfinite(a), -np.inf, a / b - 1)
-    return both.estimate(own.point / plain.point - 1, replicates)
+        replicates = np.where(
+            np.isinf(plain_replicates) & np.isfinite(own_replicates),
+            -np.inf,
+            own_replicates / plain_replicates - 1,
+        )
+    return combined.estimate(own.point / plain.point - 1, replicates)
 
 
 def difference(first: Estimate, second: Estimate, *, of_second: str = "plain") -> Estimate:
     """Return ``first - second``; ``of_second`` is the subject if the second one is missing."""
     if first.point is None or second.point is None:
         return _missing(first, second, of_second)
-    both = combine(first, second)
-    a, b = both.replicates
+    combined = combine(first, second)
+    first_replicates, second_replicates = combined.replicates
     with np.errstate(invalid="ignore"):
-        replicates = a - b
-    return both.estimate(first.point - second.point, replicates)
+        replicates = first_replicates - second_replicates
+    return combined.estimate(first.point - second.point, replicates)
 
 
 def _missing(own: Estimate, other: Estimate, of_other: str) -> Estimate:

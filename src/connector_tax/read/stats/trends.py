@@ -69,11 +69,11 @@ def trends_of(taxes: Iterable[Tax], over: str, *, queueing_allowed: bool) -> dic
         over: ``input_tokens`` or ``output_tokens``.
         queueing_allowed: shapes with a saturated side may count if a length had no number otherwise.
     """
-    found: dict[str, dict[tuple[int, int], Tax]] = {}
+    grids: dict[str, dict[tuple[int, int], Tax]] = {}
     for tax in taxes:
         key = tax.input_tokens, tax.output_tokens
-        found.setdefault(tax.config, {})[key if over == "input_tokens" else key[::-1]] = tax
-    return {c: trend_of(own, queueing_allowed=queueing_allowed) for c, own in found.items()}
+        grids.setdefault(tax.config, {})[key if over == "input_tokens" else key[::-1]] = tax
+    return {c: trend_of(grid, queueing_allowed=queueing_allowed) for c, grid in grids.items()}
 
 
 def trend_of(grid: Grid, *, queueing_allowed: bool) -> Trend:
@@ -92,36 +92,38 @@ def _why_not(tax: Tax) -> str:
 
 def _trend(grid: Grid, counts: Callable[[Tax], bool]) -> Trend:
     lengths, others = (sorted({key[k] for key in grid}) for k in (0, 1))
-    there = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
-    kept, common = _common(there)
+    known_others = {k: {o for o in others if (k, o) in grid and counts(grid[k, o])} for k in lengths}
+    kept_lengths, common = _common(known_others)
     means: dict[int, Estimate] = {}
     rates: dict[int, tuple[float, ...]] = {}
     for k in lengths:
-        behind = [o for o in others if (k, o) in grid and (o in common or k not in kept)]
-        rates[k] = tuple(sorted({grid[k, o].rate_per_s for o in behind}))
-        if k in kept:
+        others_used = [o for o in others if (k, o) in grid and (o in common or k not in kept_lengths)]
+        rates[k] = tuple(sorted({grid[k, o].rate_per_s for o in others_used}))
+        if k in kept_lengths:
             means[k] = _mean([grid[k, o].estimate for o in common])
         else:
             means[k] = (
-                unavailable("no_common_length") if there[k] else _without_number(grid.get((k, others[0])))
+                unavailable("no_common_length")
+                if known_others[k]
+                else _without_number(grid.get((k, others[0])))
             )
     left_out = {
-        o: {k: _reason(grid.get((k, o))) for k in kept or there if o not in there[k]}
+        o: {k: _reason(grid.get((k, o))) for k in kept_lengths or known_others if o not in known_others[k]}
         for o in others
         if o not in common
     }
-    queueing = tuple(k for k in kept if any(grid[k, o].overloaded for o in common))
+    queueing = tuple(k for k in kept_lengths if any(grid[k, o].overloaded for o in common))
     return Trend(means, tuple(common), left_out, rates, queueing)
 
 
-def _common(there: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
+def _common(known_others: Mapping[int, set[int]]) -> tuple[list[int], list[int]]:
     """Return the lengths to keep, and the other lengths that all of them have."""
     best: tuple[list[int], list[int]] = ([], [])
-    for other in sorted(set().union(*there.values())):
-        kept = [k for k, others in there.items() if other in others]
-        common = sorted(set.intersection(*(there[k] for k in kept)))
-        if (len(kept), len(common)) > (len(best[0]), len(best[1])):
-            best = (kept, common)
+    for other in sorted(set().union(*known_others.values())):
+        kept_lengths = [k for k, others in known_others.items() if other in others]
+        common = sorted(set.intersection(*(known_others[k] for k in kept_lengths)))
+        if (len(kept_lengths), len(common)) > (len(best[0]), len(best[1])):
+            best = (kept_lengths, common)
     return best
 
 
