@@ -3,7 +3,7 @@
 Runs inside the engine's processes, loaded by ``scheduler_step_timing.py``; standard library only. Does
 nothing unless AGENTIC_STEP_LOG_PATH is set when vLLM imports its scheduler. If it is ``x.jsonl``, the
 scheduler process writes ``x.scheduler.<pid>.jsonl`` and each worker process ``x.worker.<pid>.jsonl``:
-headers, and lists of raw rows. ``base/steptime/raw.py`` later turns them into the rows of
+headers, and lists of raw rows. ``base/steptime/share.py`` later turns them into the rows of
 ``docs/formats.md``, since formatting in here would hold the GIL.
 
 On the scheduler's thread a record is one tuple appended to a deque; a daemon thread writes. A write error

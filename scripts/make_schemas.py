@@ -7,7 +7,7 @@ from connector_tax.base.config.model import CampaignYaml
 from connector_tax.base.documents.aggregate import Aggregate, MeasuredCell, NoSteps, Steps
 from connector_tax.base.documents.fleet import Study
 from connector_tax.base.documents.schema import schema_of, text_of
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.base.files import write_text_if_changed
 from connector_tax.base.records.connector import ConnectorEntry, ConnectorId
 from connector_tax.base.records.host import GpuProfile
@@ -47,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

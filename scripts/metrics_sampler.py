@@ -1,7 +1,7 @@
 """Sample an engine's /metrics at a fixed interval into a JSONL file, until interrupted."""
 
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.run.sampler.sampler import main
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from connector_tax import __version__
 from connector_tax.base.command import Command
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 
 # Name -> help; the module is commands/<name>.py. Only the called one is imported.
 COMMANDS = {
@@ -72,7 +72,7 @@ def help_text() -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the console script; exits."""
-    run_door(partial(_main, list(sys.argv[1:] if argv is None else argv)))
+    run_entrypoint(partial(_main, list(sys.argv[1:] if argv is None else argv)))
 
 
 def _main(arguments: list[str]) -> None:

@@ -19,7 +19,7 @@ from connector_tax.base.config.gpu import GPUS
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json, write_text
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.guess import DEFAULT_MODEL, Expected
+from connector_tax.base.plan.estimate import DEFAULT_MODEL, Expected
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import ConnectorSpec

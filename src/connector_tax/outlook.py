@@ -14,7 +14,7 @@ from connector_tax.base.documents.aggregate import Aggregate, Bounds, MeasuredCe
 from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.files import read_document
 from connector_tax.base.plan import SIDE_BY_SIDE, Turn, cells_of, schedule, wall_s
-from connector_tax.base.plan.guess import model_file
+from connector_tax.base.plan.estimate import model_file
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.templates import template
 from connector_tax.base.units import duration_text

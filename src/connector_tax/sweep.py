@@ -427,7 +427,7 @@ def state_of(config: CampaignConfig, results: Path) -> State:
             for key, old_value, new_value in start.changed_keys(config, document)
             if "${" not in str(new_value) or "${" in str(old_value)
         ]
-        snapshot = start.standing(config, folder, document.date)
+        snapshot = start.state_of(config, folder, document.date)
         ended = runs - sum(map(len, snapshot.left.values()))
         if (worker := worker_of(folder)) is not None:
             return State("at_work", ended, runs, left_s, f"process {worker}")

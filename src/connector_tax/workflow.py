@@ -30,24 +30,24 @@ from connector_tax.base.documents.figures import FigureIndex, read_figure_index
 from connector_tax.base.errors import ArtifactError, ConnectorTaxError
 from connector_tax.base.files import is_date, shown
 from connector_tax.base.imports import PROJECT, closure, sha256_of_code
-from connector_tax.base.last_words import (
+from connector_tax.base.job_failures import (
     COMMAND_VARIABLE,
     INTERRUPTED,
     KILLED,
     QUIET_VARIABLE,
     Mark,
-    last_words,
+    job_failures,
     marks_of,
-    without_a_word,
+    silent_jobs,
 )
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import phases_before, priority_of, read_campaign_file, slot_of
 from connector_tax.base.plan.start import (
-    Standing,
+    CampaignState,
     date_of,
     open_campaign,
     refuse_change,
-    standing,
+    state_of,
     take_over_analysis,
 )
 from connector_tax.base.records.bounds import Foreign
@@ -167,7 +167,7 @@ class Study:
     folder: CampaignFolder
     date: str
     measuring: bool
-    found: Standing = field(default_factory=Standing)
+    found: CampaignState = field(default_factory=CampaignState)
     newer: Mapping[Path, str] = field(default_factory=dict)
     for_a_job: bool = False
     command: str = ""
@@ -363,9 +363,9 @@ class Study:
             failed: Snakemake's jobs.
             account: files with Snakemake's own messages about its rules, already printed above.
         """
-        words = last_words(self.logs, _LOGS_BEFORE)
+        words = job_failures(self.logs, _LOGS_BEFORE)
         told = "\n".join(Path(file).read_text(encoding="utf-8", errors="replace") for file in account)
-        words |= without_a_word(failed, words, _LOGS_BEFORE, told)
+        words |= silent_jobs(failed, words, _LOGS_BEFORE, told)
         said = [line for lines in words.values() for line in lines]
         if not (said or failed):  # the signal reached Snakemake, and not its job
             said = [f"{INTERRUPTED}what was finished is kept"]
@@ -423,11 +423,11 @@ def open_study(
             date = earlier.date
         elif not is_date(date):
             stop(f"{DATE_VARIABLE}={shown(date)}: no date (YYYY-MM-DD). It names folders; unset it.")
-        found, outdated = Standing(), list[Path]()
+        found, outdated = CampaignState(), list[Path]()
         for_a_job = environment.setdefault(START_VARIABLE, _THIS_START) != _THIS_START
         if measuring and not for_a_job:
             changed = earlier is not None and refuse_change(campaign, earlier, folder)
-            found = standing(campaign, folder, date, changed=changed)
+            found = state_of(campaign, folder, date, changed=changed)
             for line in found.said(folder):
                 print(masked(line), file=sys.stderr)
             outdated += found.void

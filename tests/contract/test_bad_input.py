@@ -58,9 +58,9 @@ def test_a_full_disk_is_one_message_and_leaves_no_half_file(tmp_path: Path) -> N
     code = f"""
 from pathlib import Path
 from connector_tax.base.config import load_campaign
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.base.plan.start import begin_campaign
-run_door(lambda: begin_campaign(load_campaign(Path("config/config.yaml")), Path({str(root)!r})))
+run_entrypoint(lambda: begin_campaign(load_campaign(Path("config/config.yaml")), Path({str(root)!r})))
 """
     command = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", sys.executable, "-c", code]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

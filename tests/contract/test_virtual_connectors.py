@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector_tax.base.config import load_campaign
-from connector_tax.read.stats.put_in import known_delays_us
+from connector_tax.read.stats.injected import known_delays_us
 
 ROOT = Path(__file__).parents[2]
 VIRTUAL = ("virtual-gpu", "virtual-gpu-sync")

@@ -20,7 +20,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "healthy": (LMCACHE, ""),
     "healthy_stack": (STACK, ""),
     "says_so": (LMCACHE, "degraded,spare_preflight"),
-    "without_a_word": (LMCACHE, "off_after:1,spare_preflight"),
+    "silent_jobs": (LMCACHE, "off_after:1,spare_preflight"),
     "in_one_phase": (LMCACHE, "off_after:1,off_says:going to bed,only_in:phase_b"),
     "one_child": (STACK, "off_after:1,off_child:1,off_says:good night,spare_preflight"),
     "one_child_without_counters": (STACK, "off_after:1,off_child:0,spare_preflight"),
@@ -72,7 +72,7 @@ def codes(aggregate: dict[str, Any], config: str, phase: str) -> set[str]:
     ("config", "evidence"),
     [
         ("says_so", {"off_log", "off_counter"}),
-        ("without_a_word", {"off_counter", "off_hooks_idle"}),
+        ("silent_jobs", {"off_counter", "off_hooks_idle"}),
         ("one_child", {"off_counter", "off_hooks_idle"}),
         ("one_child_without_counters", {"off_hooks_idle"}),
     ],

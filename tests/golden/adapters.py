@@ -22,7 +22,7 @@ import msgspec
 
 from connector_tax.base.config import parse_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan import cells_of as campaign_cells
 from connector_tax.base.records.cell import CellSpec
@@ -35,11 +35,10 @@ from connector_tax.run.engine.container import Image
 from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.engine.process import LaunchRequest, running_engine
 from connector_tax.run.engine.supervised import VARIABLE as MARK_VARIABLE
-from connector_tax.run.loadgen.cell import BenchmarkSession
+from connector_tax.run.loadgen.cell import BenchmarkSession, collect_outputs
 from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.loadgen.issuer import SampleEvent, SampleIssuer, SessionEvent
 from connector_tax.run.loadgen.messages import Job, Observe
-from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.loadgen.worker import _what_to_send
 from connector_tax.run.measure.checks import prime_cache
 from connector_tax.run.workload.schedulers import Scheduler, Share
@@ -234,7 +233,7 @@ def door_exit(raised: BaseException) -> str:
     def work() -> None:
         raise raised
 
-    return _exit_of(lambda: run_door(work))
+    return _exit_of(lambda: run_entrypoint(work))
 
 
 def _exit_of(do: Callable[[], None]) -> str:

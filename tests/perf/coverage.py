@@ -42,8 +42,7 @@ from connector_tax.base.statistics.bootstrap import (
     pooled_length,
 )
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.statistics.pairing import CommonArrivals
-from connector_tax.base.statistics.resampling import draw_starts
+from connector_tax.base.statistics.resampling import CommonArrivals, draw_starts
 from connector_tax.base.steptime.columns import HookLists, Rows
 from connector_tax.base.units import NS_PER_MS
 from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs

@@ -19,8 +19,8 @@ from connector_tax.base.documents.fleet import Policy, Profile, Study
 from connector_tax.base.parallel import Each, cores, each_in
 from connector_tax.base.seeds import derive_seed
 from connector_tax.base.vllm_model.costs import load_costs
-from connector_tax.fleet.engines import FittedEngine, find_profile
-from connector_tax.fleet.routers import ROUTERS, Placement, Router
+from connector_tax.fleet.calibration import FittedEngine, find_profile
+from connector_tax.fleet.policies import ROUTERS, Placement, Router
 from connector_tax.fleet.run import Found, Member, run_study, slos, taxes
 from connector_tax.fleet.study import given_profiles, load_study
 

@@ -30,7 +30,7 @@ from builders import Campaign, campaign_config
 from invented_server import Behaviour
 
 from connector_tax.base.records.cell import CellWindow
-from connector_tax.base.steptime.raw import SCHEDULER, WORKER
+from connector_tax.base.steptime.share import SCHEDULER, WORKER
 
 ROOT = Path(__file__).parents[2]
 CONFIG = campaign_config(

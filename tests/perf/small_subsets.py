@@ -36,7 +36,7 @@ from connector_tax.base.statistics.bootstrap import (
     unavailable,
 )
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.statistics.pairing import CommonArrivals
+from connector_tax.base.statistics.resampling import CommonArrivals
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, load_costs
 from connector_tax.base.vllm_model.model import EngineModel, StepResult
 from connector_tax.read.ingest.steps import KIND_NAMES

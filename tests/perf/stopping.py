@@ -30,7 +30,7 @@ from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.seeds import derive_seed, stream
 from connector_tax.base.statistics.bootstrap import Estimate, estimate_jointly
 from connector_tax.base.statistics.cell import latencies_ms
-from connector_tax.base.statistics.looks import look_factor
+from connector_tax.base.statistics.interim import interim_factor
 from connector_tax.base.vllm_model.costs import ConnectorCosts, load_costs
 from connector_tax.base.vllm_model.model import EngineModel
 from connector_tax.read.stats.taxes import relative
@@ -119,7 +119,7 @@ def plans(spec: CellSpec, ends: list[RequestRecord], start_ns: int) -> Iterator[
     for request in ends:
         rule.note(request)
         if rule.enough(start_ns):
-            yield ADAPTIVE, request.t_end_ns or 0, look_factor(spec, 0.95)
+            yield ADAPTIVE, request.t_end_ns or 0, interim_factor(spec, 0.95)
             yield UNCORRECTED, request.t_end_ns or 0, 1.0
             return
 

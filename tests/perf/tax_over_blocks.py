@@ -18,9 +18,9 @@ import numpy as np
 from connector_tax.base.documents.aggregate import Blocks, Bounds
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
-from connector_tax.base.statistics.p_values import p_of
+from connector_tax.base.statistics.decisions import p_of
+from connector_tax.base.statistics.distributions import log_mean
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.launches import Launch, Launches
 from connector_tax.read.stats.repeats import _drawn_jointly, mean_over_blocks, smallest_detectable, summarise
 from connector_tax.read.stats.taxes import verdict

@@ -38,7 +38,7 @@ rule draw:
         'python "$CONNECTOR_TAX_SCRIPTS"/plot_connector_tax.py --root {params.root:q} 2>> {log:q} | tee -a {log:q}'
 
 
-# Its output appears at the end of the run. The log is the last word, by which `last_words` finds the command.
+# Its output appears at the end of the run. The log is the last word, by which `job_failures` finds the command.
 rule write_report:
     input:
         FOLDER.aggregate,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.base.units import ratio_of
 
 
@@ -128,7 +128,7 @@ class Command:
             if code := self.call(arguments, prog):
                 sys.exit(code)
 
-        run_door(do, interrupted=self.interrupted)
+        run_entrypoint(do, interrupted=self.interrupted)
 
 
 def of_root(about: str | None, work: Callable[[Path], str]) -> None:

@@ -27,8 +27,8 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import write_json, write_text
 from connector_tax.base.locks import cache_folder
 from connector_tax.base.records.bounds import Fact, Foreign
+from connector_tax.base.statistics.distributions import mean_interval
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import mean_interval
 from connector_tax.base.templates import template
 from connector_tax.virtual_time import (
     EngineSpec,

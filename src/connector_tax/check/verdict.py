@@ -16,8 +16,8 @@ import msgspec
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_document, shown
-from connector_tax.base.statistics.laws import student_quantile
-from connector_tax.base.statistics.mover import independent_difference
+from connector_tax.base.statistics.decisions import independent_difference
+from connector_tax.base.statistics.distributions import student_quantile
 from connector_tax.check.campaign import AGAIN
 from connector_tax.check.document import EXIT_CODES, Check, Code, Decided, Found, Growth, Seen, Verdict
 from connector_tax.check.request import STEP, CheckRequest

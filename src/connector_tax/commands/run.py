@@ -17,7 +17,7 @@ from connector_tax.base.command import Command, add_options, one_or_more
 from connector_tax.base.config import load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
-from connector_tax.base.last_words import COMMAND_VARIABLE, QUIET_VARIABLE
+from connector_tax.base.job_failures import COMMAND_VARIABLE, QUIET_VARIABLE
 from connector_tax.base.plan.named import DEFAULT, Named, add_campaign, results_folder
 from connector_tax.base.units import duration_text
 from connector_tax.check.request import add_engine_python

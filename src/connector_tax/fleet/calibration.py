@@ -5,27 +5,202 @@ non-negative coefficients and a scatter proportional to the time. The model's pr
 cell is kept beside the measurement as a check.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from connector_tax.base.documents.fleet import Check
-from connector_tax.base.errors import AnalysisError
+from connector_tax.base.documents.fleet import Check, Policy, Profile
+from connector_tax.base.errors import AnalysisError, ArtifactError
 from connector_tax.base.records.host import EngineCosts
+from connector_tax.base.seeds import derive_seed
 from connector_tax.base.statistics.cell import in_window, latencies_ms
 from connector_tax.base.statistics.percentiles import percentile
-from connector_tax.base.units import NS_PER_MS, NS_PER_S
+from connector_tax.base.units import NS_PER_MS, NS_PER_S, s_to_ns, token_count
 from connector_tax.base.vllm_model.costs import ConnectorCosts
-from connector_tax.fleet.engines import FittedEngine
-from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.resolved import Resolved
-from connector_tax.fleet.simulation import Day
+from connector_tax.base.vllm_model.model import EngineModel
+from connector_tax.base.vllm_model.shape import BYTES
+from connector_tax.fleet.policies import Pattern
+from connector_tax.fleet.simulation import KEPT_UP, Day, Due, EngineInstance, arrivals, figures_of, simulate
+from connector_tax.read.ingest import CampaignData
 from connector_tax.read.ingest.cells import CellData
 from connector_tax.read.stats.capacity import fit_step_costs, step_features
 from connector_tax.run.workload.arrivals import Schedule
+
+# The settings that a campaign's engine resolved, as far as a model of it needs them.
+
+_CARDS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """Resolved settings by vLLM's names; None if unknown.
+
+    Attributes:
+        num_gpu_blocks, block_size: of the KV cache.
+        moe_config: file with the tile sizes of the MoE kernels, with its folder; ``default`` if vLLM has none
+            for the card.
+    """
+
+    max_num_seqs: int | None = field(name="scheduler_config.max_num_seqs", default=None)
+    max_num_batched_tokens: int | None = field(name="scheduler_config.max_num_batched_tokens", default=None)
+    async_scheduling: bool | None = field(name="scheduler_config.async_scheduling", default=None)
+    num_gpu_blocks: int | None = field(name="cache_config.num_gpu_blocks", default=None)
+    block_size: int | None = field(name="cache_config.block_size", default=None)
+    cache_dtype: str | None = field(name="cache_config.cache_dtype", default=None)
+    attention_backend: str | None = field(name="log.attention_backend", default=None)
+    model_runner: str | None = field(name="log.model_runner", default=None)
+    moe_config: str | None = field(name="log.moe_config", default=None)
+    tensor_parallel_size: int | None = field(name="parallel_config.tensor_parallel_size", default=None)
+    pipeline_parallel_size: int | None = field(name="parallel_config.pipeline_parallel_size", default=None)
+    data_parallel_size: int | None = field(name="parallel_config.data_parallel_size", default=None)
+
+    @property
+    def batched_tokens(self) -> int:
+        """Most tokens in a step; vLLM's default if unknown."""
+        return self.max_num_batched_tokens or 2048
+
+    @property
+    def kv_tokens(self) -> int | None:
+        return self.num_gpu_blocks * self.block_size if self.num_gpu_blocks and self.block_size else None
+
+    @property
+    def kv_value_bytes(self) -> int | None:
+        if self.cache_dtype is None:
+            return None
+        return 1 if self.cache_dtype.startswith("fp8") else BYTES
+
+    @property
+    def cards(self) -> dict[str, int]:
+        """Number of GPUs by kind of parallelism."""
+        return {name: getattr(self, name) or 1 for name in _CARDS}
+
+
+def resolved_of(data: CampaignData, config: str) -> Resolved:
+    """Return the settings that ``config`` was launched with, overridden by those that its engine reported.
+
+    Raises:
+        ArtifactError: a setting has another type than vLLM's.
+    """
+    args = data.config.engine.args
+    launched = {
+        f"scheduler_config.{name}": token_count(args.get(name))
+        for name in ("max_num_seqs", "max_num_batched_tokens")
+    } | {f"parallel_config.{name}": args.get(name) for name in _CARDS}
+    reported = {name: value for name, value in data.settings_of(config).items() if value is not None}
+    try:
+        # Not strict: campaign.json may hold a number as text, as on a command line.
+        return msgspec.convert({**launched, **reported}, Resolved, strict=False)
+    except msgspec.ValidationError as error:
+        raise ArtifactError(
+            f"{data.root}: engine.settings in the cells of {config}, engine_diff.json or engine.args in"
+            f" campaign.json: {error}. Remove what says so and start again to have it written."
+        ) from error
+
+
+# The fitted engine of one configuration in a fleet, and the search for its profile.
+
+# With one instance the router has no choice, and the engine keeps its own queue.
+ALONE = Policy("least_load_push", "fifo")
+# Requests per day behind a profile; its interval is over days.
+REQUESTS = 300
+# Relative width at which the search for the highest rate stops.
+WITHIN = 0.01
+IDLE_REQUESTS = 20
+SLOS_OF_A_WINDOW = 5.0
+MOST_PER_S = 1e5
+APART_S = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class FittedEngine:
+    """A configuration's engine model.
+
+    Attributes:
+        costs: include the connector's cost.
+        per_prompt: only the cost of a prompt in the step that begins it.
+        outside_s: from arrival to first token outside of steps: server, tokenizer, network.
+    """
+
+    costs: EngineCosts
+    per_prompt: ConnectorCosts
+    outside_s: float
+    max_num_batched_tokens: int
+
+    def instance(self, profiles: Mapping[str, Profile], seed: int) -> EngineInstance:
+        return EngineInstance(profiles, self._model(seed), s_to_ns(self.outside_s))
+
+    def fits(self, input_tokens: int, output_tokens: int) -> bool:
+        """Return whether one such request fits into the KV memory; one that does not would wait forever."""
+        return self._model(0).fits(input_tokens, output_tokens)
+
+    def _model(self, seed: int) -> EngineModel:
+        return EngineModel(
+            self.costs, self.per_prompt, max_num_batched_tokens=self.max_num_batched_tokens, seed=seed
+        )
+
+    def alone(self, due: Due, *, begin_s: float, end_s: float, seed: int) -> Day:
+        profiles = {pattern.name: Profile(1.0, 1.0) for _, pattern in due}
+        instance = self.instance(profiles, derive_seed(seed, "alone"))
+        return simulate(due, [instance], ALONE, begin_s=begin_s, end_s=end_s, seed=seed)
+
+    def idle(self, pattern: Pattern, seed: int) -> dict[str, float]:
+        """Return the figures of requests that never overlap."""
+        due = [(s_to_ns(k * APART_S), pattern) for k in range(IDLE_REQUESTS)]
+        span_s = IDLE_REQUESTS * APART_S
+        return figures_of(self.alone(due, begin_s=0.0, end_s=span_s, seed=seed), span_s)
+
+
+def find_profile(engine: FittedEngine, pattern: Pattern, allowed: float, seed: int) -> Profile | None:
+    """Find the highest rate that one instance sustains with at most ``allowed`` of requests missing the SLO.
+
+    Arrivals are Poisson; the rate is found to 1 %. In a short window a backlog can end before the SLO is
+    missed, so the instance must also keep up, and windows span several SLOs. The pattern must fit.
+
+    Returns:
+        None if more than ``allowed`` miss the SLO even without overlap, or at the lowest rate tried.
+
+    Raises:
+        AnalysisError: no rate is too high.
+    """
+
+    def figures_at(rate_per_s: float) -> dict[str, float] | None:
+        span_s = max(REQUESTS / rate_per_s, SLOS_OF_A_WINDOW * pattern.slo_s)
+        begin_s = 0.2 * span_s
+        due = arrivals([replace(pattern, rate_per_s=rate_per_s)], begin_s + span_s, seed)
+        day = engine.alone(due, begin_s=begin_s, end_s=begin_s + span_s, seed=seed)
+        figures = figures_of(day, span_s)
+        return figures if figures["kept_up"] >= KEPT_UP and figures["violations"] <= allowed else None
+
+    idle = engine.idle(pattern, seed)
+    if idle["violations"] > allowed:
+        return None
+    # At the lowest of these rates one request in 20,000 overlaps another.
+    starts = (0.05 / idle["e2e_mean_s"] / 4**exponent for exponent in range(6))
+    low, figures = next(
+        ((rate, start_figures) for rate in starts if (start_figures := figures_at(rate)) is not None),
+        (0.0, None),
+    )
+    if figures is None:
+        return None
+    high = 2 * low
+    while (next_figures := figures_at(high)) is not None:
+        low, high, figures = high, 2 * high, next_figures
+        if high > MOST_PER_S:
+            raise AnalysisError(
+                f"{pattern.name}: no rate up to {MOST_PER_S:g} per second is too much for this engine."
+            )
+    while high / low > 1 + WITHIN:
+        middle = math.sqrt(low * high)
+        if (next_figures := figures_at(middle)) is not None:
+            low, figures = middle, next_figures
+        else:
+            high = middle
+    return Profile(low, figures["e2e_mean_s"])
+
 
 Floats = NDArray[np.float64]
 # Used if the engine did not report its settings: vLLM's defaults, and memory that never runs out.

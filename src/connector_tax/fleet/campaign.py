@@ -8,9 +8,8 @@ from connector_tax.base.documents.fleet import Profile, Study
 from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.parallel import Each
 from connector_tax.base.units import token_count
-from connector_tax.fleet.calibration import Calibration, calibrate
-from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.resolved import resolved_of
+from connector_tax.fleet.calibration import Calibration, calibrate, resolved_of
+from connector_tax.fleet.policies import Pattern
 from connector_tax.fleet.run import PLAIN, Member, profiles_of, slos
 from connector_tax.read.ingest import CampaignData, read_campaign
 from connector_tax.read.ingest.cells import CellData

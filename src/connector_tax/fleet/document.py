@@ -20,9 +20,9 @@ from connector_tax.base.documents.fleet import (
 from connector_tax.base.templates import template
 from connector_tax.fleet.calibration import Calibration
 from connector_tax.fleet.campaign import Source
-from connector_tax.fleet.outcome import METRICS, mean_of, mean_of_shares
-from connector_tax.fleet.patterns import Pattern
+from connector_tax.fleet.policies import Pattern
 from connector_tax.fleet.run import PLAIN, Found, ratio_less_one, taxes
+from connector_tax.fleet.simulation import METRICS, mean_of, mean_of_shares
 
 TEMPLATE = Path(__file__).with_name("fleet.txt.j2")
 

@@ -17,8 +17,7 @@ from connector_tax.base.documents.identity import differences
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.templates import columns
 from connector_tax.base.vllm_model.shape import ModelShape
-from connector_tax.fleet.calibration import steps_of
-from connector_tax.fleet.resolved import Resolved, resolved_of
+from connector_tax.fleet.calibration import Resolved, resolved_of, steps_of
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.capacity import StepCosts, fit_step_costs
 

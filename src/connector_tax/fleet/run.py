@@ -12,12 +12,18 @@ from connector_tax.base.documents.fleet import Mean, Policy, Profile, Study, Tax
 from connector_tax.base.errors import AnalysisError
 from connector_tax.base.parallel import Each
 from connector_tax.base.seeds import derive_seed
-from connector_tax.fleet.engines import FittedEngine, find_profile
-from connector_tax.fleet.instances import Instance, ProfileInstance
-from connector_tax.fleet.outcome import KEPT_UP, figures_of, mean_of, mean_of_shares
-from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.queues import QUEUES
-from connector_tax.fleet.simulation import arrivals, simulate
+from connector_tax.fleet.calibration import FittedEngine, find_profile
+from connector_tax.fleet.policies import QUEUES, Pattern
+from connector_tax.fleet.simulation import (
+    KEPT_UP,
+    Instance,
+    ProfileInstance,
+    arrivals,
+    figures_of,
+    mean_of,
+    mean_of_shares,
+    simulate,
+)
 
 PLAIN = "plain"
 # Taxes on latencies are relative; taxes on shares are differences.

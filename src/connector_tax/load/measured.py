@@ -38,9 +38,8 @@ from connector_tax.base.statistics.resampling import Floats
 from connector_tax.base.units import MOST_NS, s_to_ns
 from connector_tax.load.plan import percentile_name
 from connector_tax.read.figures.words import label, reason_text
-from connector_tax.run.loadgen.cell import CellOutcome
+from connector_tax.run.loadgen.cell import CellOutcome, said_of
 from connector_tax.run.loadgen.health import LIMIT_P50, LIMIT_P99
-from connector_tax.run.loadgen.prefix_hits import said_of
 from connector_tax.run.workload.arrivals import OPEN_LOOP
 
 CONFIDENCE = 0.95

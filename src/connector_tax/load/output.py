@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from connector_tax.base.documents.load import LATENCIES, Found, Level, LoadCell, Summary
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.cell import in_window
-from connector_tax.base.statistics.texts import digits_apart
+from connector_tax.base.statistics.digits import digits_apart
 from connector_tax.base.templates import template
 from connector_tax.base.units import duration_text
 from connector_tax.load.measured import format_labels, saturated

@@ -31,12 +31,11 @@ from connector_tax.load.find_rate import (
 from connector_tax.load.measured import result_of
 from connector_tax.load.plan import Content, Load, Sweep, cell_of, cells_of, contents_of, workers_for
 from connector_tax.load.server import CacheCounters, measure_words, reach
-from connector_tax.run.loadgen.cell import measure_cell
+from connector_tax.run.loadgen.cell import hits_between, measure_cell
 from connector_tax.run.loadgen.coordinator import WorkerPool, worker_pool
 from connector_tax.run.loadgen.descriptors import ENGINE_CORES, check_limit, discover, place
 from connector_tax.run.loadgen.interrupt import Interrupt, heed_interrupts
 from connector_tax.run.loadgen.messages import Ended, Observe
-from connector_tax.run.loadgen.prefix_hits import hits_between
 from connector_tax.run.workload.prompts import takes_ids
 
 # The short closed loop from which a sweep chooses its rates and times.

@@ -24,7 +24,7 @@ from connector_tax.base.secrets import excerpt
 from connector_tax.base.tls import tls_context
 from connector_tax.load.arguments import DEFAULT_KEY
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.loadgen.prefix_hits import HITS, Counters
+from connector_tax.run.loadgen.cell import HITS, Counters
 from connector_tax.run.sampler.sampler import scrape
 from connector_tax.run.workload.prompts import words
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from connector_tax.base.artifacts.compact import make_compact, unfinished
 from connector_tax.base.artifacts.layout import LOGS, RECEIPT, CampaignFolder
-from connector_tax.base.artifacts.thinning import thin, unfinished
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import (
@@ -228,7 +228,7 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
 
     Args:
         partial: the campaign may be unfinished.
-        compact: keep only the raw results that ``thin`` keeps.
+        compact: keep only the raw results that ``make_compact`` keeps.
 
     Raises:
         ArtifactError: not finished, no campaign, too large, or the disk is full; if compact, also a damaged
@@ -253,7 +253,7 @@ def bundle(root: Path, target: Path, *, partial: bool = False, compact: bool = F
         temporary_folder, campaign = Path(temporary), f"{RESULTS}{document.campaign}/"
         copy = temporary_folder / campaign
         if compact:
-            thin(
+            make_compact(
                 root,
                 copy,
                 {c.key for c in read_campaign(root).cells() if not c.usable},

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from connector_tax.base.statistics.student import log_mean, mean_interval
+from connector_tax.base.statistics.distributions import log_mean, mean_interval
 from connector_tax.read.ingest.steps import StepTable
 from connector_tax.virtual_time.cells import Cell, Measured, Start
 from connector_tax.virtual_time.result import Bounds, HookCpu, Interval, Tax, VirtualTime

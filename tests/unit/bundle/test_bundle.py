@@ -15,8 +15,8 @@ import pytest
 from builders import DATE, SMALL, Campaign, campaign_config
 from read_through import unrendered
 
+from connector_tax.base.artifacts.compact import make_compact
 from connector_tax.base.artifacts.layout import LOGS, CampaignFolder
-from connector_tax.base.artifacts.thinning import thin
 from connector_tax.base.documents.aggregate import Problem
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import sha256_of
@@ -201,7 +201,7 @@ def test_a_compact_bundle_is_that_of_the_thinned_campaign(campaign: Campaign, tm
     words = [str(campaign.root), "--to", str(tmp_path / "b.tar.xz"), "--compact"]
     assert command("bundle").call(words) == 0
     verified, copy = verify(tmp_path / "b.tar.xz"), tmp_path / "thin"
-    thin(campaign.root, copy)
+    make_compact(campaign.root, copy)
     raw = {f"results/demo/{p.relative_to(copy).as_posix()}": sha256_of(p) for p in raw_files(copy)}
     made = {f"results/demo/{name}" for name in ("aggregate.json", "aggregate.csv")}
     results = {n: s for n, s in verified.sha256.items() if n.startswith("results/") and "/figures/" not in n}

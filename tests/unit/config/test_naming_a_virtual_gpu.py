@@ -16,8 +16,8 @@ from connector_tax.base.documents.campaign import CampaignDocument
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import document_of, to_json
 from connector_tax.base.plan import campaign_document, cells_of, config_of, launch_spec, spec_hash
+from connector_tax.base.records.connector import LaunchSpec
 from connector_tax.base.records.host import HostCosts, StepCosts
-from connector_tax.base.records.launch import LaunchSpec
 
 STEP = {"base_us": 4000, "per_prefill_token_us": 15, "per_decode_seq_us": 20, "per_context_token_us": 0.02}
 

@@ -21,8 +21,7 @@ from connector_tax.run.engine.command import api_key, engine_arguments, engine_e
 from connector_tax.run.engine.gpus import Cards
 from connector_tax.run.engine.process import LaunchError, LaunchRequest, running_engine
 from connector_tax.run.engine.supervised import clean_logs
-from connector_tax.run.loadgen.cell import measure_cell
-from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.loadgen.cell import collect_outputs, measure_cell
 from connector_tax.run.measure.checks import ask
 
 

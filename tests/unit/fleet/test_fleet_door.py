@@ -11,7 +11,7 @@ import yaml
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.errors import ConfigError
 from connector_tax.commands.fleet import COMMAND
-from connector_tax.fleet.outcome import METRICS
+from connector_tax.fleet.simulation import METRICS
 from connector_tax.fleet.study import load_study
 
 PATTERN = {"name": "p", "input_tokens": 64, "output_tokens": 8}

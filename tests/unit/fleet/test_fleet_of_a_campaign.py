@@ -18,11 +18,9 @@ from connector_tax.base.errors import AnalysisError, ConfigError
 from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.vllm_model.costs import NO_CONNECTOR, ConnectorCosts, load_costs
 from connector_tax.fleet import calibration
-from connector_tax.fleet.calibration import calibrate, fit_costs
+from connector_tax.fleet.calibration import ALONE, FittedEngine, Resolved, calibrate, find_profile, fit_costs
 from connector_tax.fleet.campaign import members_of
-from connector_tax.fleet.engines import ALONE, FittedEngine, find_profile
-from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.resolved import Resolved
+from connector_tax.fleet.policies import Pattern
 from connector_tax.fleet.run import Member, offered, run_study, taxes
 from connector_tax.fleet.simulation import arrivals, simulate
 from connector_tax.fleet.study import load_study

@@ -10,12 +10,9 @@ from msgspec.structs import replace
 
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.fleet import Mean, Policy, Profile
-from connector_tax.fleet.outcome import figures_of, mean_of, mean_of_shares
-from connector_tax.fleet.patterns import Pattern, Request
-from connector_tax.fleet.queues import QUEUES
-from connector_tax.fleet.routers import ROUTERS, Placement, Router
+from connector_tax.fleet.policies import QUEUES, ROUTERS, Pattern, Placement, Request, Router
 from connector_tax.fleet.run import Found, Member, Setting, run_study, slos, taxes
-from connector_tax.fleet.simulation import Day
+from connector_tax.fleet.simulation import Day, figures_of, mean_of, mean_of_shares
 from connector_tax.fleet.study import given_profiles, load_study
 
 S = 1_000_000_000

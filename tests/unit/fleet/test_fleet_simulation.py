@@ -10,10 +10,8 @@ import pytest
 
 from connector_tax.base.documents.fleet import Policy, Profile
 from connector_tax.base.units import NS_PER_S
-from connector_tax.fleet.instances import Instance, ProfileInstance
-from connector_tax.fleet.patterns import Pattern
-from connector_tax.fleet.queues import QUEUES
-from connector_tax.fleet.simulation import Day, arrivals, simulate
+from connector_tax.fleet.policies import QUEUES, Pattern
+from connector_tax.fleet.simulation import Day, Instance, ProfileInstance, arrivals, simulate
 
 ONE = Profile(rate_per_s=2.0, e2e_s=0.5)
 FOUR = Profile(rate_per_s=8.0, e2e_s=0.5)

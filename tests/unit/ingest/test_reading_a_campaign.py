@@ -425,13 +425,13 @@ def anybody() -> None:
 READS = """
 import sys
 from pathlib import Path
-from connector_tax.base.artifacts.thinning import thin
+from connector_tax.base.artifacts.compact import make_compact
 from connector_tax.base.errors import ArtifactError
 from connector_tax.read.analysis import analyse
 from connector_tax.read.bundle import bundle
 root = Path(sys.argv[1])
 analyse(root)
-for make in (lambda: bundle(root, root.with_suffix(".tar.xz"), partial=True), lambda: thin(root, root.with_name("thinned"))):
+for make in (lambda: bundle(root, root.with_suffix(".tar.xz"), partial=True), lambda: make_compact(root, root.with_name("thinned"))):
     try:
         make()
     except ArtifactError as error:

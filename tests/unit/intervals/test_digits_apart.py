@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector_tax.base.statistics.texts import digits_apart
+from connector_tax.base.statistics.digits import digits_apart
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from arch.bootstrap import optimal_block_length
 from scipy import optimize, stats
 
 from connector_tax.base.statistics.bootstrap import circular_block_length
-from connector_tax.base.statistics.drift import straight_line
-from connector_tax.base.statistics.laws import (
+from connector_tax.base.statistics.distributions import (
     chi_square_quantile,
     normal_quantile,
     ranks_of,
     student_quantile,
     student_two_sided_p,
 )
+from connector_tax.base.statistics.drift import straight_line
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.stats.repeats import smallest_detectable
 

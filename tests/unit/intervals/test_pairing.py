@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from connector_tax.base.statistics.pairing import CommonArrivals
+from connector_tax.base.statistics.resampling import CommonArrivals
 
 AXIS = (0, 210)
 

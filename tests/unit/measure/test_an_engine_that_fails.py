@@ -24,7 +24,7 @@ from connector_tax.base.plan import cells_of
 from connector_tax.run.engine import process
 from connector_tax.run.engine.gpus import Gpu
 from connector_tax.run.engine.process import LaunchRequest, RunningEngine, running_engine
-from connector_tax.run.loadgen import outputs
+from connector_tax.run.loadgen import cell as load_cell
 from connector_tax.run.loadgen.coordinator import worker_pool
 from connector_tax.run.measure import cell
 from connector_tax.run.measure import run as run_module
@@ -78,11 +78,11 @@ def test_who_left_nothing_unanswered_is_not_asked(tmp_path: Path, monkeypatch: p
 def test_an_engine_that_hangs_is_not_waited_for_at_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr(outputs, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(load_cell, "OUTPUT_TIMEOUT_S", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        found = outputs.collect_outputs(
+        found = load_cell.collect_outputs(
             f"http://127.0.0.1:{silent.getsockname()[1]}",
             "m",
             seed=1,

@@ -14,7 +14,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.plan import read_campaign_file
-from connector_tax.base.plan.start import Standing, open_campaign, standing
+from connector_tax.base.plan.start import CampaignState, open_campaign, state_of
 from connector_tax.commands.verify import COMMAND as VERIFY
 
 CONNECTORS = ("plain", "noop_connector")
@@ -42,8 +42,8 @@ def over(root: Path) -> Campaign:
 RATES: dict[str, Any] = {"ref_safe_per_s": 2.0, "ref_load_per_s": 2.0, "b_prime_needed": False}
 
 
-def stands(found: Campaign) -> Standing:
-    return standing(found.config, found.folder, DATE)
+def stands(found: Campaign) -> CampaignState:
+    return state_of(found.config, found.folder, DATE)
 
 
 def with_engine(config: CampaignConfig, **changes: Any) -> CampaignConfig:
@@ -202,7 +202,7 @@ def test_what_enters_no_hash_may_change_at_any_time(tmp_path: Path) -> None:
         replace(found.config, analysis=replace(found.config.analysis, confidence=0.9)), **engine
     )
     open_campaign(edited, found.folder)
-    assert standing(edited, found.folder, DATE).left == {}
+    assert state_of(edited, found.folder, DATE).left == {}
     stored = read_campaign_file(found.folder.campaign_file).config
     assert stored["engine"]["gpu"] == 3 and stored["analysis"]["confidence"] == 0.9
 

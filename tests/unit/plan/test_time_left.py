@@ -16,7 +16,7 @@ from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_document
 from connector_tax.base.plan import config_of, read_campaign_file, wall_s
 from connector_tax.base.plan.duration import GAP_S, expected_run_s
-from connector_tax.base.plan.guess import Expected, expected_of, guessed_rates
+from connector_tax.base.plan.estimate import Expected, estimated_rates, expected_of
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.vllm_model.costs import ConnectorCosts, load_cost_model
@@ -51,7 +51,7 @@ def test_before_anything_is_measured_status_and_the_rehearsal_agree(tmp_path: Pa
     config = CAMPAIGNS[name]()
     root, times = rehearse(config, tmp_path, processes=1)
     found = read_document(CampaignFolder(root).reference_rates, ReferenceRatesFile).rates
-    assert guessed_rates(config, expected_of(config)) == found
+    assert estimated_rates(config, expected_of(config)) == found
     for gpus in ((0,), (0, 1), (0, 1, 2, 3)):
         engine = msgspec.structs.replace(config.engine, gpus=gpus)
         for own in (engine, msgspec.structs.replace(engine, mix_cards=True)):
@@ -86,7 +86,7 @@ def test_a_rate_that_is_not_held_and_not_too_much_ends_no_sweep() -> None:
     config = msgspec.structs.replace(few_of_h200(), phase_a_rates_per_s=(1.25, 2.5, 5))
     expected = expected_of(config)
     assert expected is not None and 0.85 < expected.use("plain", 2.5, config.phase_a_shape) < 1
-    rates = guessed_rates(config, expected)
+    rates = estimated_rates(config, expected)
     assert rates.ref_safe_per_s == 1.25
     without = msgspec.structs.replace(config, phase_a_rates_per_s=(1.25, 2.5))
     took_s = [expected_run_s(c, "plain", "a", rates, expected=expected) for c in (config, without)]
@@ -98,9 +98,9 @@ def test_what_preflight_skipped_has_no_say_in_the_guessed_rates() -> None:
     expected = expected_of(config)
     engine, _ = expected.costs_of("plain")
     slow = replace(expected, costs={**expected.costs, "nixl_both": (engine, ConnectorCosts(step_factor=3.0))})
-    assert guessed_rates(config, slow).ref_safe_per_s < 2.0
-    assert guessed_rates(config, slow, lambda c: c == "nixl_both") == ReferenceRates(
-        2.0, 2.0, *(getattr(guessed_rates(config, expected), k) for k in ("safe_by_shape", "load_by_shape"))
+    assert estimated_rates(config, slow).ref_safe_per_s < 2.0
+    assert estimated_rates(config, slow, lambda c: c == "nixl_both") == ReferenceRates(
+        2.0, 2.0, *(getattr(estimated_rates(config, expected), k) for k in ("safe_by_shape", "load_by_shape"))
     )
 
 
@@ -133,7 +133,7 @@ def test_without_a_cost_model_the_middle_of_phase_a_stands_in() -> None:
         config, engine=msgspec.structs.replace(config.engine, model_file="config/no_such_model.yaml")
     )
     assert expected_of(unknown) is None
-    assert guessed_rates(unknown, None) == ReferenceRates(4, 4)
+    assert estimated_rates(unknown, None) == ReferenceRates(4, 4)
     assert seconds_left(unknown, CampaignFolder(Path("none"))) > 0
 
 

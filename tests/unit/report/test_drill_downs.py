@@ -15,7 +15,7 @@ from drilled_campaign import HOSTILE, Opened, measured, opened
 from page_reader import Reader
 from read_through import read
 
-from connector_tax.base.artifacts.thinning import RULE, thin
+from connector_tax.base.artifacts.compact import RULE, make_compact
 from connector_tax.base.files import read_json, write_json
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.statistics.overload import MAX_WAITING, MIN_THROUGHPUT_RATIO
@@ -219,7 +219,7 @@ def test_a_thinned_campaign_says_what_was_kept_and_which_cells_lost_their_steps(
     thinned = tmp_path / "c"
     published = Campaign(tmp_path / "whole", max_steps=60)
     published.measure_everything()
-    thin(published.root, thinned)
+    make_compact(published.root, thinned)
     made = page_view(aggregate(read_campaign(thinned)), None)
     keys = [row.key for _, rows in made.cells for row in rows]
     text = render(made, [], read_drill_downs(thinned, keys))

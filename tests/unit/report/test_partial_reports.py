@@ -15,7 +15,7 @@ from connector_tax.base.config import CampaignConfig
 from connector_tax.base.files import read_json, to_json, write_json, write_text_if_changed
 from connector_tax.base.plan import read_campaign_file
 from connector_tax.base.plan.duration import expected_preflight_s, expected_run_s
-from connector_tax.base.plan.guess import expected_of, guessed_rates
+from connector_tax.base.plan.estimate import estimated_rates, expected_of
 from connector_tax.base.units import duration_text
 from connector_tax.read.analysis import analyse
 from connector_tax.read.figures.draw_all import draw_figures
@@ -112,7 +112,7 @@ def test_what_preflight_skipped_takes_no_time(tmp_path: Path, capsys: pytest.Cap
     status = read_json(folder.preflight_status)
     status["configs"]["mooncake_both"] = {"decision": "skip", "reason": "no such module"}
     write_json(folder.preflight_status, status)
-    rates = guessed_rates(config, expected)
+    rates = estimated_rates(config, expected)
     of_plain_s = sum(expected_run_s(config, "plain", p, rates, expected=expected) for p in config.phases)
     assert seconds_left(config, folder) == pytest.approx(of_plain_s) != pytest.approx(every_s)
     Progress(folder, config, date, "plain", "a").say("x")
@@ -132,7 +132,10 @@ def test_what_failed_in_phase_a_takes_no_more_time(
     every_s = seconds_left(config, folder)
     receipt = folder.run(date, "mooncake_both", "a").receipt
     write_json(receipt, {**read_json(receipt), "status": "failed", "reason": "it died"})
-    expected, rates = expected_of(config), guessed_rates(config, expected_of(config), lambda c: c != "plain")
+    expected, rates = (
+        expected_of(config),
+        estimated_rates(config, expected_of(config), lambda c: c != "plain"),
+    )
     of_plain_s = sum(expected_run_s(config, "plain", p, rates, expected=expected) for p in ("b", "b_prime"))
     assert seconds_left(config, folder) == pytest.approx(of_plain_s) and of_plain_s < 0.6 * every_s
     Progress(folder, config, date, "plain", "b").say("x")

@@ -8,7 +8,7 @@ import pytest
 
 from connector_tax.base.documents.aggregate import Attribution, Hook
 from connector_tax.base.statistics.bootstrap import Estimate
-from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.base.statistics.distributions import student_quantile
 from connector_tax.read.ingest.steps import DECODE_ONLY, MIXED, Hooks, StepTable
 from connector_tax.read.stats.attribution import _cpu_of_hooks, _share, attribute, mean_cpu_us
 

@@ -14,7 +14,7 @@ from connector_tax.base.artifacts.receipts import read_launches, timed_launch, w
 from connector_tax.base.documents.aggregate import CriterionOutcome, Hypothesis, Problem, VerdictNumbers
 from connector_tax.base.documents.receipt import Decision
 from connector_tax.base.files import read_json, write_json
-from connector_tax.base.statistics.outcomes import NOT_TESTABLE, UNDETERMINED
+from connector_tax.base.statistics.decisions import NOT_TESTABLE, UNDETERMINED
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.completeness import judge_criteria
 

@@ -11,7 +11,7 @@ from specs import spec_of
 
 from connector_tax.base.documents.aggregate import Decomposition, TaxPart
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.base.statistics.student import LogMean
+from connector_tax.base.statistics.distributions import LogMean
 from connector_tax.read.stats.decomposition import decompose, two_parts
 from connector_tax.read.stats.taxes import Tax
 

@@ -13,12 +13,9 @@ from specs import spec_of, tax_of_shape
 
 from connector_tax.base.documents.aggregate import Hypothesis, Missing
 from connector_tax.base.statistics.bootstrap import Estimate, student_factor, unavailable
-from connector_tax.base.statistics.outcomes import against, effect_of, grows, inside
-from connector_tax.base.statistics.p_values import p_of
-from connector_tax.base.statistics.shares import shares
+from connector_tax.base.statistics.decisions import against, effect_of, grows, inside, p_of, shares
 from connector_tax.read.stats.hypotheses import Evidence, dominated, judge_hypotheses, prior_label
-from connector_tax.read.stats.taxes import Tax, relative, verdict
-from connector_tax.read.stats.trends import Trend, trend_of
+from connector_tax.read.stats.taxes import Tax, Trend, relative, trend_of, verdict
 
 STACK = "multi_mooncake_lmcache"
 

@@ -13,7 +13,7 @@ from connector_tax.read.ingest import CampaignData
 from connector_tax.read.ingest.campaign import RunData
 from connector_tax.read.stats.outputs import compare_outputs
 from connector_tax.run.engine.process import LaunchRequest, running_engine
-from connector_tax.run.loadgen.outputs import collect_outputs
+from connector_tax.run.loadgen.cell import collect_outputs
 from connector_tax.run.measure.checks import ask
 
 CONFIG = Path(__file__).parents[3] / "config"

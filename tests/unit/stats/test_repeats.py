@@ -9,8 +9,8 @@ from scipy import stats
 
 from connector_tax.base.documents.aggregate import Blocks, BlockTax
 from connector_tax.base.statistics.bootstrap import LEAST_P
-from connector_tax.base.statistics.p_values import p_of
-from connector_tax.base.statistics.student import log_mean
+from connector_tax.base.statistics.decisions import p_of
+from connector_tax.base.statistics.distributions import log_mean
 from connector_tax.read.stats.hypotheses import H1_THRESHOLD, Evidence, judge_hypotheses
 from connector_tax.read.stats.launches import Launch
 from connector_tax.read.stats.repeats import (

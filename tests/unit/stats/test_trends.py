@@ -10,8 +10,7 @@ from specs import spec_of, tax_of_shape
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
 from connector_tax.read.stats.hypotheses import evidence_of
-from connector_tax.read.stats.taxes import Tax
-from connector_tax.read.stats.trends import Trend, trend_of
+from connector_tax.read.stats.taxes import Tax, Trend, trend_of
 
 
 def grid(

@@ -9,7 +9,7 @@ from read_through import unrendered
 
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import read_json
-from connector_tax.base.plan.start import standing
+from connector_tax.base.plan.start import state_of
 from connector_tax.cli import command
 from connector_tax.read.analysis import analyse
 from connector_tax.read.report.manifest import build_manifest
@@ -43,7 +43,7 @@ def test_measuring_is_over_when_phase_a_is_where_nothing_follows(tmp_path: Path)
     """The patch was taken out before anything was measured."""
     config = campaign_config(**NO_B, repeats=0)
     folder, date = Campaign(tmp_path / "demo", config).folder, "2026-01-01"
-    study = Study(config, folder, date, True, standing(config, folder, date), {}, False)
+    study = Study(config, folder, date, True, state_of(config, folder, date), {}, False)
     assert study.left() == study.receipts("a") and len(study.receipts("a")) == 2
     assert study.receipts("b", "b_prime") == []
 

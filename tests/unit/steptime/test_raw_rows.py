@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from connector_tax.base.steptime.raw import headers_of, rows_of
-from connector_tax.base.steptime.share import cut
+from connector_tax.base.steptime.share import cut, headers_of, rows_of
 
 SCHEDULER = {
     "kind": "header",

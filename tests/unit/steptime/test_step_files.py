@@ -9,8 +9,7 @@ from step_rows import read_step_file
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.steptime import columns
 from connector_tax.base.steptime.columns import read_step_columns
-from connector_tax.base.steptime.raw import rows_of
-from connector_tax.base.steptime.share import StepCount, count_steps, cut, recording
+from connector_tax.base.steptime.share import StepCount, count_steps, cut, recording, rows_of
 from connector_tax.base.steptime.writer import SchedulerRow, WorkerRow, header_line
 
 HEADER = header_line(process="scheduler", pid=1, monotonic_ns=5, utc_ns=6, engine_version="x")

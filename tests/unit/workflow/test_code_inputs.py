@@ -75,7 +75,7 @@ def test_the_timer_is_in_the_load_generators_version() -> None:
         "base/timer.py",
         "base/records/request.py",
         "run/workload/stopping.py",
-        "base/statistics/looks.py",
+        "base/statistics/interim.py",
         "run/workload/prompts.py",
     }
     assert wanted | {"run/loadgen/worker.py", "run/sampler/sampler.py", "run/loadgen/sse.py"} <= found

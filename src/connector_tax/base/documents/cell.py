@@ -22,7 +22,7 @@ from connector_tax.base.records.bounds import (
     WholeTokens,
 )
 from connector_tax.base.records.cell import CellSpec, CellWindow
-from connector_tax.base.records.launch import LaunchSpec
+from connector_tax.base.records.connector import LaunchSpec
 from connector_tax.base.records.rates import Record
 
 # accuracy.json: an engine's answers to a fixed set of prompts.

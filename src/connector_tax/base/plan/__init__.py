@@ -1,6 +1,19 @@
 """The campaign as a list of what to do: a pure function of the config."""
 
-from connector_tax.base.plan.beside import (
+from connector_tax.base.plan.cells import (
+    campaign_document,
+    cells_of,
+    config_of,
+    document_hash,
+    launch_hash,
+    launch_spec,
+    outputs_hash,
+    read_campaign_file,
+    run_order,
+    spec_hash,
+    until_overload,
+)
+from connector_tax.base.plan.gpu_slots import (
     SIDE_BY_SIDE,
     Turn,
     phases_before,
@@ -9,16 +22,6 @@ from connector_tax.base.plan.beside import (
     slot_of,
     wall_s,
 )
-from connector_tax.base.plan.campaign import campaign_document, config_of, document_hash, read_campaign_file
-from connector_tax.base.plan.cells import (
-    cells_of,
-    launch_hash,
-    launch_spec,
-    outputs_hash,
-    spec_hash,
-    until_overload,
-)
-from connector_tax.base.plan.order import run_order
 
 __all__ = [
     "SIDE_BY_SIDE",

@@ -7,6 +7,7 @@ schedule and the same prompts.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,12 +15,24 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from connector_tax.base.config import CampaignConfig, SessionFile
-from connector_tax.base.files import hash_of
+from connector_tax.base.documents.campaign import CampaignDocument
+from connector_tax.base.errors import ArtifactError
+from connector_tax.base.files import hash_of, read_document
 from connector_tax.base.records.cell import CellSpec, Phase, Shape, is_repeat
-from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.records.launch import LaunchSpec
+from connector_tax.base.records.connector import PLAIN_AGAIN, LaunchSpec
 from connector_tax.base.records.rates import ReferenceRates
-from connector_tax.base.seeds import derive_seed
+from connector_tax.base.secrets import know_references
+from connector_tax.base.seeds import derive_seed, stream
+
+# The order of configurations in a phase: a seeded random permutation.
+#
+# Slow drift of the machine (temperature, clocks) then affects random configurations, not always the last
+# ones.
+
+
+def run_order(config: CampaignConfig, phase: Phase) -> tuple[str, ...]:
+    ids = config.members(phase)
+    return tuple(ids[i] for i in stream(config.seed, "order", phase).permutation(len(ids)))
 
 
 def cells_of(
@@ -195,3 +208,52 @@ def outputs_hash(config: CampaignConfig, connector_id: str) -> str:
     """Return the identity of an accuracy pass, as ``spec_hash`` for a cell."""
     accuracy = {**asdict(config.accuracy), "seed": config.seed, "model": config.engine.model}
     return launch_hash(config, connector_id, accuracy=accuracy)
+
+
+# ``campaign.json``: the resolved config, the date and the run order, for every entrypoint.
+
+
+def campaign_document(config: CampaignConfig, *, date: str, created_utc: str) -> CampaignDocument:
+    """Return the contents of ``results/<campaign>/campaign.json``.
+
+    Args:
+        date: ``YYYY-MM-DD`` of the first start; a resume keeps it, since it names folders.
+    """
+    return CampaignDocument(
+        campaign=config.campaign,
+        date=date,
+        created_utc=created_utc,
+        order={phase: run_order(config, phase) for phase in config.phases},
+        config=config.to_json(),
+    )
+
+
+def read_campaign_file(path: Path) -> CampaignDocument:
+    """Read ``campaign.json``; values that are used as file names are checked.
+
+    Raises:
+        ArtifactError: missing, not JSON, of an unknown version, or with an invalid name; names the key.
+    """
+    return read_document(path, CampaignDocument)
+
+
+def document_hash(document: CampaignDocument) -> str:
+    return hash_of(document.config)
+
+
+def config_of(document: CampaignDocument) -> CampaignConfig:
+    """Return the config that a ``campaign.json`` was made from, the inverse of ``campaign_document``.
+
+    Raises:
+        ArtifactError: another version wrote it, or it was edited.
+    """
+    try:
+        config = msgspec.convert(document.config, CampaignConfig)
+    except msgspec.ValidationError as error:
+        what = str(error).replace("`$.", "`$.config.")
+        raise ArtifactError(
+            f"campaign.json: not what this version writes ({what}). Was it edited by hand? "
+            "Remove it and start the campaign again to have it written anew; finished cells are kept."
+        ) from error
+    know_references(document.config)
+    return config

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from connector_tax.base.capacity import RANDOM_ARRIVALS
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.plan.beside import wall_s
 from connector_tax.base.plan.cells import cells_of, until_overload
-from connector_tax.base.plan.guess import Expected, expected_of, guessed_rates
+from connector_tax.base.plan.estimate import Expected, estimated_rates, expected_of
+from connector_tax.base.plan.gpu_slots import wall_s
 from connector_tax.base.records.cell import CellSpec, Phase, Shape
 from connector_tax.base.records.rates import ReferenceRates
 
@@ -131,7 +131,7 @@ def expected_left_s(
     if not left:
         return 0.0
     expected = expected_of(config)
-    known = rates or guessed_rates(config, expected, skips)
+    known = rates or estimated_rates(config, expected, skips)
     run_s = {
         phase: {
             c: 0.0

@@ -14,7 +14,7 @@ from connector_tax.base.config.checked import PROJECT_ROOT, read_yaml
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.files import is_campaign_name, printable
 from connector_tax.base.imports import IN_CHECKOUT
-from connector_tax.base.plan.campaign import config_of, read_campaign_file
+from connector_tax.base.plan.cells import config_of, read_campaign_file
 
 # Snakemake's default: config/config.yaml.
 DEFAULT = "config"

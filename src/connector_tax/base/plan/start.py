@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from connector_tax.base.artifacts.archive import put_back
 from connector_tax.base.artifacts.cells import damage, read_cell
 from connector_tax.base.artifacts.layout import CampaignFolder, RunFolder
-from connector_tax.base.artifacts.parcel import put_back
 from connector_tax.base.artifacts.receipts import read_receipt
 from connector_tax.base.config import CampaignConfig
 from connector_tax.base.config.model import without_free_keys
@@ -26,8 +26,13 @@ from connector_tax.base.documents.rates import ReferenceRatesFile
 from connector_tax.base.documents.receipt import PreflightStatus, Receipt
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import read_document, shown, to_json, write_text_if_changed
-from connector_tax.base.plan.campaign import campaign_document, config_of, read_campaign_file
-from connector_tax.base.plan.cells import cells_of, spec_hash
+from connector_tax.base.plan.cells import (
+    campaign_document,
+    cells_of,
+    config_of,
+    read_campaign_file,
+    spec_hash,
+)
 from connector_tax.base.records.cell import Phase
 from connector_tax.base.records.rates import ReferenceRates
 
@@ -36,7 +41,7 @@ LAUNCHED = ("kv_transfer_config", "env", "extra_args", "matches")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CampaignState:
     """The state of a campaign on disk.
 
     Attributes:
@@ -72,7 +77,9 @@ class Standing:
         return lines
 
 
-def standing(config: CampaignConfig, folder: CampaignFolder, date: str, *, changed: bool = False) -> Standing:
+def state_of(
+    config: CampaignConfig, folder: CampaignFolder, date: str, *, changed: bool = False
+) -> CampaignState:
     """Return the campaign's state. Compares sizes with the disk; reads no contents of cells.
 
     Args:
@@ -126,7 +133,7 @@ def standing(config: CampaignConfig, folder: CampaignFolder, date: str, *, chang
     if rates_file is None and folder.put_in.exists():
         void[folder.put_in] = f"{folder.put_in}: made of reference rates that are not there"
     rates = None if rates_file is None else rates_file.rates
-    return Standing(left, void, kept, preflight, rates, frozenset(failed))
+    return CampaignState(left, void, kept, preflight, rates, frozenset(failed))
 
 
 def open_campaign(
@@ -155,7 +162,7 @@ def open_campaign(
     _refuse_another_campaign(config, folder)
     if earlier is None:
         _refuse_other_cells(config, folder)
-    found = standing(config, folder, date, changed=changed)
+    found = state_of(config, folder, date, changed=changed)
     for line in found.said(folder):
         say(line)
     for path in found.void:

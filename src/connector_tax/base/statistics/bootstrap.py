@@ -16,10 +16,9 @@ import msgspec
 import numpy as np
 
 from connector_tax.base.documents.aggregate import NBlocks, Quantity, TaxPart
-from connector_tax.base.statistics.laws import normal_quantile, ranks_of, student_quantile
+from connector_tax.base.statistics.distributions import LogMean, normal_quantile, ranks_of, student_quantile
 from connector_tax.base.statistics.percentiles import percentile
 from connector_tax.base.statistics.resampling import Floats, Ints, SortedColumn, counts_of, draw_starts
-from connector_tax.base.statistics.student import LogMean
 from connector_tax.base.statistics.tails import Tail
 
 # Least number of successive small autocorrelations.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from connector_tax.base.statistics.laws import student_quantile, student_two_sided_p
+from connector_tax.base.statistics.distributions import student_quantile, student_two_sided_p
 
 # Two points always lie on a line.
 MIN_POINTS = 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.base.statistics.distributions import student_quantile
 
 Floats = NDArray[np.float64]
 # Least percentile; at the median resampling sees enough on both sides.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import open_stream
-from connector_tax.base.steptime.heard import Unheard, unheard
+from connector_tax.base.steptime.hooks_recorded import Unheard, unheard
 from connector_tax.base.units import MOST_NS
 
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connector_tax.base.steptime.raw import Header
+from connector_tax.base.steptime.share import Header
 
 # Hooks of the modelled connector; a row's ``hooks`` has nanoseconds and calls of each.
 HOOKS = {"scheduler": ("build_connector_meta",), "worker": ("start_load_kv", "get_finished")}

@@ -24,8 +24,13 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import Reference
 from connector_tax.base.errors import NotComparable
 from connector_tax.base.records.connector import PLAIN_AGAIN, is_connector
-from connector_tax.base.statistics.mover import independent_difference
-from connector_tax.base.statistics.outcomes import GAIN, NO_TAX_FOUND, TAX, UNDETERMINED
+from connector_tax.base.statistics.decisions import (
+    GAIN,
+    NO_TAX_FOUND,
+    TAX,
+    UNDETERMINED,
+    independent_difference,
+)
 from connector_tax.read.figures.words import (
     blocks_of,
     label,

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch, Rectangle
 from connector_tax.base.documents.aggregate import Aggregate, Decomposition, Interval, LatencyMetric, TaxRow
 from connector_tax.base.documents.rates import REFERENCES, Reference
 from connector_tax.base.records.connector import MATCHED, PLAIN_AGAIN
-from connector_tax.base.statistics.outcomes import NO_TAX_FOUND, UNDETERMINED
+from connector_tax.base.statistics.decisions import NO_TAX_FOUND, UNDETERMINED
 from connector_tax.read.figures.style import (
     FORM,
     MEASURED,

@@ -25,7 +25,7 @@ from connector_tax.base.documents.rates import Reference
 from connector_tax.base.files import printable
 from connector_tax.base.records.cell import is_phase, is_repeat, phase_word
 from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.texts import digits_apart
+from connector_tax.base.statistics.digits import digits_apart
 from connector_tax.base.units import exact_duration
 
 METRICS: dict[LatencyMetric, str] = {"ttft_p90": "TTFT p90", "tpot_p90": "TPOT p90"}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.records.cell import CellWindow
 from connector_tax.base.steptime.columns import HookLists, StepColumns, read_step_columns
-from connector_tax.base.steptime.heard import Unheard
+from connector_tax.base.steptime.hooks_recorded import Unheard
 from connector_tax.base.units import NS_PER_S
 
 Floats = NDArray[np.float64]

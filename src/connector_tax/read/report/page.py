@@ -21,7 +21,7 @@ from connector_tax.base.documents.figures import Entry, read_figure_index
 from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import printable, read_whole, write_text
 from connector_tax.base.plan import config_of, read_campaign_file
-from connector_tax.base.plan.start import standing
+from connector_tax.base.plan.start import state_of
 from connector_tax.base.records.cell import phase_word
 from connector_tax.read.figures.words import WORDS, label, launches_text, phase_text, problem_text
 from connector_tax.read.ingest.cells import UNREADABLE
@@ -92,7 +92,7 @@ def unfinished(folder: CampaignFolder) -> Left | None:
     try:
         document = read_campaign_file(folder.campaign_file)
         config = config_of(document)
-        remaining = standing(config, folder, document.date).left
+        remaining = state_of(config, folder, document.date).left
     except UNREADABLE:
         return None
     runs = sum(len(config.members(p)) for p in config.phases)

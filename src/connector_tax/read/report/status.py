@@ -13,7 +13,7 @@ from connector_tax.base.errors import ArtifactError
 from connector_tax.base.files import lines_of, printable, read_whole
 from connector_tax.base.plan import cells_of, read_campaign_file, start
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.guess import expected_of, guessed_rates
+from connector_tax.base.plan.estimate import estimated_rates, expected_of
 from connector_tax.base.records.cell import Phase, is_repeat, phase_word
 from connector_tax.base.records.rates import ReferenceRates
 from connector_tax.base.templates import columns
@@ -35,7 +35,7 @@ def status_text(config: CampaignConfig, root: Path, command: str) -> str:
     if not folder.campaign_file.exists():
         return f"{folder.root}: not started. Start it with: {command}"
     date = read_campaign_file(folder.campaign_file).date
-    snapshot = start.standing(config, folder, date)
+    snapshot = start.state_of(config, folder, date)
     lines = [f"campaign {config.campaign}, started {date}", "", *_table(config, folder, date, snapshot), ""]
     decisions = {} if snapshot.preflight is None else snapshot.preflight.configs
     skips = [f"skipped {i}: {d.reason}" for i, d in decisions.items() if d.decision == "skip"]
@@ -60,11 +60,13 @@ def status_text(config: CampaignConfig, root: Path, command: str) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _table(config: CampaignConfig, folder: CampaignFolder, date: str, snapshot: start.Standing) -> list[str]:
+def _table(
+    config: CampaignConfig, folder: CampaignFolder, date: str, snapshot: start.CampaignState
+) -> list[str]:
     phases = [p for p in config.phases if not is_repeat(p)]
     blocks = [p for p in config.phases if is_repeat(p)]
     planned, rates_known = (
-        snapshot.rates or guessed_rates(config, expected_of(config)),
+        snapshot.rates or estimated_rates(config, expected_of(config)),
         snapshot.rates is not None,
     )
     rows = [["", *(f"phase {phase_word(p)}" for p in phases), *["repeats"] * bool(blocks)]]
@@ -83,10 +85,12 @@ def seconds_left(config: CampaignConfig, folder: CampaignFolder) -> float:
     """Return the seconds left of a campaign, by its reference rates or an estimate of them."""
     earlier = read_campaign_file(folder.campaign_file) if folder.campaign_file.exists() else None
     date = start.date_of(folder, earlier)
-    return _left_s(folder, config, date, start.standing(config, folder, date))
+    return _left_s(folder, config, date, start.state_of(config, folder, date))
 
 
-def _left_s(folder: CampaignFolder, config: CampaignConfig, date: str, snapshot: start.Standing) -> float:
+def _left_s(
+    folder: CampaignFolder, config: CampaignConfig, date: str, snapshot: start.CampaignState
+) -> float:
     def finished(phase: Phase, connector_id: str) -> Collection[str]:
         return start.cells_there(config, folder.run(date, connector_id, phase), snapshot.rates)
 

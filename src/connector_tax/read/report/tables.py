@@ -22,7 +22,7 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.files import printable
 from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.texts import digits_apart, usual_decimals
+from connector_tax.base.statistics.digits import digits_apart, usual_decimals
 from connector_tax.read.figures.words import (
     label,
     labels,

@@ -22,7 +22,7 @@ from connector_tax.base.records.cell import CellSpec, Shape, is_repeat
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.base.statistics.looks import look_factor
+from connector_tax.base.statistics.interim import interim_factor
 from connector_tax.read.ingest import CampaignData
 from connector_tax.read.stats.attribution import attribute
 from connector_tax.read.stats.cell_rows import cell_row, measured_row, missing_hooks
@@ -40,12 +40,12 @@ from connector_tax.read.stats.connectors import connector_rows
 from connector_tax.read.stats.decomposition import NOOP, decompose, two_parts
 from connector_tax.read.stats.growth import growth
 from connector_tax.read.stats.hypotheses import evidence_of, hypotheses_of, judge_hypotheses
+from connector_tax.read.stats.injected import injected_delays, injected_taxes
 from connector_tax.read.stats.launches import failed_blocks, launches_at
 from connector_tax.read.stats.main_taxes import launch_taxes, main_at, main_taxes
 from connector_tax.read.stats.observer import observer_effect
 from connector_tax.read.stats.outputs import compare_outputs, other_computations
 from connector_tax.read.stats.provenance import provenance
-from connector_tax.read.stats.put_in import injected_delays, injected_taxes
 from connector_tax.read.stats.reference import saturation_by_config, select_reference_rates
 from connector_tax.read.stats.repeats import headline_taxes, host_drift, outlook, rates_of_blocks, repeats
 from connector_tax.read.stats.taxes import (
@@ -251,7 +251,7 @@ def _attribution(
             name=config,
             cell_id=cell.cell_id,
             confidence=confidence,
-            factor=look_factor(cell.spec, confidence),
+            factor=interim_factor(cell.spec, confidence),
         )
         for config, cell in cells.items()
         if cell.steps is not None

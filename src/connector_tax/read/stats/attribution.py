@@ -29,8 +29,8 @@ from connector_tax.base.statistics.bootstrap import (
     small_sample_factor,
     step_block_length,
 )
-from connector_tax.base.statistics.laws import student_quantile
-from connector_tax.base.statistics.outcomes import GAIN, TAX, effect_of
+from connector_tax.base.statistics.decisions import GAIN, TAX, effect_of
+from connector_tax.base.statistics.distributions import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest.steps import DECODE_ONLY, StepTable
 from connector_tax.read.stats.taxes import difference, verdict

@@ -23,8 +23,8 @@ from connector_tax.base.documents.aggregate import (
 )
 from connector_tax.base.documents.cell import ClockHealth
 from connector_tax.base.statistics.cell import summarise_cell
-from connector_tax.base.statistics.looks import look_factor, looks_of
-from connector_tax.base.steptime.heard import FLAG
+from connector_tax.base.statistics.interim import interim_analyses, interim_factor
+from connector_tax.base.steptime.hooks_recorded import FLAG
 from connector_tax.read.ingest import CampaignData, CellData
 from connector_tax.read.stats.cells import LATENCIES, PERCENTILES, STEP_COLUMNS, CellEstimates, percentiles
 from connector_tax.read.stats.host import host_flags
@@ -120,8 +120,8 @@ def _stopping(cell: CellData, confidence: float) -> Stopping | msgspec.UnsetType
         return msgspec.UNSET
     return Stopping(
         half_width=half_width,
-        planned=looks_of(cell.spec),
-        wider=look_factor(cell.spec, confidence),
+        planned=interim_analyses(cell.spec),
+        wider=interim_factor(cell.spec, confidence),
         looks=looks,
         reached=bool(cell.window.half_width_reached),
     )

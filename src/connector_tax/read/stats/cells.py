@@ -33,9 +33,8 @@ from connector_tax.base.statistics.bootstrap import (
     unavailable,
 )
 from connector_tax.base.statistics.cell import in_window, latencies_ms
-from connector_tax.base.statistics.looks import look_factor
-from connector_tax.base.statistics.pairing import CommonArrivals
-from connector_tax.base.statistics.resampling import Floats, Ints, draw_starts
+from connector_tax.base.statistics.interim import interim_factor
+from connector_tax.base.statistics.resampling import CommonArrivals, Floats, Ints, draw_starts
 from connector_tax.base.steptime.columns import read_step_columns
 from connector_tax.read.ingest import CellData
 from connector_tax.read.ingest.steps import DECODE_ONLY, KIND_NAMES, StepRecords
@@ -205,7 +204,7 @@ def _job(cell: CellData, seed: int, draws: int, confidence: float) -> _Job:
     columns: dict[str, Floats] = {
         k: np.asarray(v, dtype=np.float64) for k, v in latencies_ms(chosen).items() if k in LATENCIES
     }
-    wide = _Wide(factor=look_factor(cell.spec, confidence), confidence=confidence)
+    wide = _Wide(factor=interim_factor(cell.spec, confidence), confidence=confidence)
     sent = phases.sent(cell.spec, cell.window, cell.requests)
     why_no_kinds = no_kinds(cell.spec.arrival, _n(columns))
     return _Job(seed, cell.key, draws, columns, cell.steps, wide, sent, why_no_kinds)

@@ -21,7 +21,7 @@ from connector_tax.base.files import is_regular
 from connector_tax.base.plan import cells_of, until_overload
 from connector_tax.base.records.cell import CellWindow, is_repeat, phase_place
 from connector_tax.base.records.connector import PLAIN_AGAIN
-from connector_tax.base.statistics.outcomes import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
+from connector_tax.base.statistics.decisions import NOT_TESTABLE, REFUTED, SUPPORTED, UNDETERMINED
 from connector_tax.base.units import NS_PER_S
 from connector_tax.read.ingest import CampaignData, RunData
 from connector_tax.read.stats.hypotheses import MAIN, NOOP, STACK, STACKED, is_nixl

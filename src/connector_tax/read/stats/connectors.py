@@ -17,8 +17,8 @@ from connector_tax.base.documents.aggregate import (
     TaxRow,
 )
 from connector_tax.base.records.connector import is_connector
-from connector_tax.base.statistics.outcomes import GAIN, TAX
-from connector_tax.base.steptime.heard import FLAG
+from connector_tax.base.statistics.decisions import GAIN, TAX
+from connector_tax.base.steptime.hooks_recorded import FLAG
 
 METRICS: tuple[LatencyMetric, ...] = ("ttft_p90", "tpot_p90")
 MEASURED = ("measured", "partial")

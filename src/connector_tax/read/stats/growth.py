@@ -28,7 +28,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.cell import Cache
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.base.statistics.laws import student_quantile
+from connector_tax.base.statistics.distributions import student_quantile
 from connector_tax.base.statistics.resampling import Floats
 from connector_tax.read.ingest import CellData
 from connector_tax.read.stats.cells import CellEstimates, Estimates

@@ -29,10 +29,9 @@ from connector_tax.base.documents.aggregate import (
     Source,
     closed,
 )
+from connector_tax.base.statistics.distributions import log_mean, student_quantile
 from connector_tax.base.statistics.drift import line_through_blocks
-from connector_tax.base.statistics.laws import student_quantile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.launches import Launch, Launches, launches_of, levels_of, log_ratios
 
 # Steal delays whatever ran: 1 % of the host's time can be 1 % of a latency, which is also the client's limit

@@ -27,7 +27,7 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.records.cell import Shape
 from connector_tax.base.records.connector import MATCHED
 from connector_tax.base.statistics.bootstrap import Estimate, combine, unavailable
-from connector_tax.base.statistics.outcomes import (
+from connector_tax.base.statistics.decisions import (
     GAIN,
     NO_TAX_FOUND,
     NOT_TESTABLE,
@@ -37,14 +37,13 @@ from connector_tax.base.statistics.outcomes import (
     UNDETERMINED,
     against,
     grows,
+    holm,
     inside,
     p_of_outcome,
+    share_of,
 )
-from connector_tax.base.statistics.p_values import holm
-from connector_tax.base.statistics.shares import share_of
 from connector_tax.read.stats.main_taxes import main_at
-from connector_tax.read.stats.taxes import Tax, difference, verdict
-from connector_tax.read.stats.trends import RISING, Trend, trends_of
+from connector_tax.read.stats.taxes import RISING, Tax, Trend, difference, trends_of, verdict
 
 
 @dataclass(frozen=True, slots=True)

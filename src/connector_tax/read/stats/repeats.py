@@ -33,10 +33,14 @@ from connector_tax.base.documents.aggregate import (
 from connector_tax.base.documents.rates import Reference, ReferenceRatesFile
 from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.statistics.bootstrap import Estimate
+from connector_tax.base.statistics.distributions import (
+    chi_square_quantile,
+    log_mean,
+    normal_quantile,
+    student_quantile,
+)
 from connector_tax.base.statistics.drift import line_through_blocks
-from connector_tax.base.statistics.laws import chi_square_quantile, normal_quantile, student_quantile
 from connector_tax.base.statistics.resampling import Floats
-from connector_tax.base.statistics.student import log_mean
 from connector_tax.read.stats.cells import Estimates
 from connector_tax.read.stats.host import (
     at_equal_speed,

@@ -224,7 +224,7 @@ class RunningEngine:
         """Return the end of both logs, masked, standard error last."""
         return masked("\n".join(_tail(self.request.folder / n) for n in LOGS))
 
-    def last_words(self) -> str:
+    def job_failures(self) -> str:
         return f"its log ends with: {_last_log_line(self.log_text())}"
 
     def _since_ready(self) -> str:
@@ -253,7 +253,7 @@ class RunningEngine:
                         return
                 time.sleep(POLL_S)
         raise LaunchError(
-            f"{self.request.connector.id}: not ready after {timeout_s:g} s; {self.last_words()}\nRaise"
+            f"{self.request.connector.id}: not ready after {timeout_s:g} s; {self.job_failures()}\nRaise"
             " engine.ready_timeout_s if it only needs longer."
         )
 

@@ -19,8 +19,8 @@ from connector_tax.base.config import EngineConfig
 from connector_tax.base.config.checked import PROJECT_ROOT
 from connector_tax.base.documents.identity import Change, Settings
 from connector_tax.base.errors import EngineError
-from connector_tax.base.steptime.heard import unheard
-from connector_tax.base.steptime.raw import headers_of
+from connector_tax.base.steptime.hooks_recorded import unheard
+from connector_tax.base.steptime.share import headers_of
 from connector_tax.run.engine.command import engine_python
 from connector_tax.run.engine.container import interpreter
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from connector_tax.base.config import CampaignConfig, load_campaign
 from connector_tax.base.config.checked import PROJECT_ROOT
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.plan.start import begin_campaign
 from connector_tax.run.engine.command import engine_environment
@@ -74,4 +74,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

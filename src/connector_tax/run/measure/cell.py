@@ -109,7 +109,7 @@ def hangs(engine: RunningEngine, spec: CellSpec, requests: list[RequestRecord]) 
     except httpx.TimeoutException:
         return (
             f"it hangs: it gave no token within {HUNG_AFTER_S:g} s though nobody else asked;"
-            f" {engine.last_words()}"
+            f" {engine.job_failures()}"
         )
     except httpx.HTTPError:
         return None  # refused or reset: an answer, or a death that is checked elsewhere

@@ -34,7 +34,7 @@ from connector_tax.base.files import read_document, read_whole, write_json, writ
 from connector_tax.base.imports import closure, sha256_of_code
 from connector_tax.base.plan import launch_spec
 from connector_tax.base.plan.duration import expected_left_s
-from connector_tax.base.plan.start import cells_there, standing
+from connector_tax.base.plan.start import cells_there, state_of
 from connector_tax.base.records.cell import CellSpec, Phase, phase_word
 from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.secrets import masked
@@ -155,7 +155,7 @@ class Progress:
             )
 
     def _done_and_left_s(self) -> tuple[int, float]:
-        status = standing(self.config, self.folder, self.date)
+        status = state_of(self.config, self.folder, self.date)
 
         def finished(phase: Phase, connector_id: str) -> Collection[str]:
             run = self.folder.run(self.date, connector_id, phase)
@@ -178,7 +178,7 @@ class Progress:
 LOAD_ENTRIES = (
     "connector_tax.run.loadgen.cell",
     "connector_tax.run.loadgen.worker",
-    "connector_tax.run.loadgen.outputs",
+    "connector_tax.run.loadgen.cell",
     "connector_tax.run.sampler.sampler",
 )
 

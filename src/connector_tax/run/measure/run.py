@@ -34,8 +34,8 @@ from connector_tax.base.records.connector import PLAIN_AGAIN
 from connector_tax.base.steptime.share import recording
 from connector_tax.run.engine.process import LaunchError, RunningEngine
 from connector_tax.run.engine.supervised import clean_logs
+from connector_tax.run.loadgen.cell import collect_outputs
 from connector_tax.run.loadgen.coordinator import WorkerPool
-from connector_tax.run.loadgen.outputs import collect_outputs
 from connector_tax.run.measure.cell import Bench, measure_one_cell
 from connector_tax.run.measure.failure import (
     PLAINS,

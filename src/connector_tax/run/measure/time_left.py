@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from connector_tax.base.config import EngineConfig
-from connector_tax.base.door import end_in_log, log_to, run_door
+from connector_tax.base.entrypoint import end_in_log, log_to, run_entrypoint
 from connector_tax.base.errors import ConfigError, EngineError
 from connector_tax.base.plan import config_of, read_campaign_file
 from connector_tax.base.plan.duration import LAUNCH_S, RELEASE_S, expected_cell_s
@@ -133,7 +133,7 @@ def run_job(
             print(f"not begun: {error}; what was finished is kept", file=sys.stderr)
             sys.exit(os.EX_TEMPFAIL)
 
-    run_door(do)
+    run_entrypoint(do)
 
 
 def time_limit(args: argparse.Namespace, environ: Mapping[str, str]) -> TimeLimit | None:

@@ -51,7 +51,7 @@ from connector_tax.base.plan.duration import (
     asked_in_preflight_s,
     expected_run_s,
 )
-from connector_tax.base.plan.guess import Expected, batched_tokens, guessed_rates, model_file
+from connector_tax.base.plan.estimate import Expected, batched_tokens, estimated_rates, model_file
 from connector_tax.base.records.bounds import Foreign
 from connector_tax.base.records.cell import CellSpec, Phase
 from connector_tax.base.records.host import EngineCosts, Sample
@@ -369,7 +369,7 @@ def _executor(processes: int | None) -> Executor:
 def _rates(config: CampaignConfig, folder: CampaignFolder) -> ReferenceRates:
     """Return the real rates once Phase A is rehearsed, else guesses."""
     if not folder.reference_rates.exists():
-        return guessed_rates(config, None)
+        return estimated_rates(config, None)
     return read_document(folder.reference_rates, ReferenceRatesFile).rates
 
 

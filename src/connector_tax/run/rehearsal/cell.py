@@ -12,7 +12,7 @@ from connector_tax.base.documents.rates import PutInFile, PutInMetric, PutInTax,
 from connector_tax.base.errors import ConfigError
 from connector_tax.base.parallel import each_in
 from connector_tax.base.plan import cells_of
-from connector_tax.base.plan.guess import batched_tokens
+from connector_tax.base.plan.estimate import batched_tokens
 from connector_tax.base.records.cell import CellSpec, CellWindow
 from connector_tax.base.records.host import EngineCosts
 from connector_tax.base.records.request import RequestRecord, Status

@@ -26,7 +26,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from connector_tax.base import direct
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 from connector_tax.base.files import Lines
 from connector_tax.base.records.host import GpuReading, HostReading, Sample
 from connector_tax.base.units import is_number, s_to_ns
@@ -497,4 +497,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_door(main)
+    run_entrypoint(main)

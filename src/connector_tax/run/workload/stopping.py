@@ -12,7 +12,7 @@ from connector_tax.base.records.cell import CellSpec, Look
 from connector_tax.base.records.request import Answered, tpot_ns, ttft_ns
 from connector_tax.base.seeds import stream
 from connector_tax.base.statistics.bootstrap import Estimate, estimate_jointly
-from connector_tax.base.statistics.looks import look_factor, looks_of
+from connector_tax.base.statistics.interim import interim_analyses, interim_factor
 
 # The metrics of taxes: this percentile of TTFT and TPOT.
 PERCENTILE = 90.0
@@ -31,8 +31,8 @@ class StoppingRule:
     def __init__(self, spec: CellSpec) -> None:
         assert spec.stop_half_width is not None, "the cell has no stopping rule"
         self._half_width = spec.stop_half_width
-        self._looks = looks_of(spec)
-        self._factor = look_factor(spec, CONFIDENCE)
+        self._looks = interim_analyses(spec)
+        self._factor = interim_factor(spec, CONFIDENCE)
         self._rng = stream(spec.seed, "looks")
         self._waiting: dict[int, Answered] = {}
         self._next_seq = 0

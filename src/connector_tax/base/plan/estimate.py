@@ -171,7 +171,7 @@ def expected_of(config: CampaignConfig) -> Expected | None:
         return None
 
 
-def guessed_rates(
+def estimated_rates(
     config: CampaignConfig, expected: Expected | None, skips: Callable[[str], bool] | None = None
 ) -> ReferenceRates:
     """Return reference rates before a measurement: the cost model's, or the middle of Phase A's rates."""

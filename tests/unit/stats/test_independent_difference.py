@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from connector_tax.base.statistics.mover import Bounded, independent_difference
+from connector_tax.base.statistics.decisions import Bounded, independent_difference
 
 
 def test_the_distances_to_the_ends_add_up_in_squares() -> None:

@@ -7,7 +7,7 @@ was installed has unwrapped hooks, in all processes or in some. Either leaves re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from connector_tax.base.steptime.raw import Header
+from connector_tax.base.steptime.share import Header
 
 # Flag of a connector's cell.
 FLAG = "hook_times_unknown"

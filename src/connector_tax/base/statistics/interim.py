@@ -12,13 +12,13 @@ from functools import lru_cache
 import numpy as np
 
 from connector_tax.base.records.cell import CellSpec
-from connector_tax.base.statistics.laws import normal_quantile
+from connector_tax.base.statistics.distributions import normal_quantile
 
 # Seeds the multivariate normal's quasi-Monte Carlo, for a reproducible factor.
 SEED = 20260526
 
 
-def looks_of(spec: CellSpec) -> tuple[int, ...]:
+def interim_analyses(spec: CellSpec) -> tuple[int, ...]:
     """Return the completed requests at each look; empty without a rule.
 
     They begin at ``min_completed``, double, and end at ``max_completed``.
@@ -31,9 +31,9 @@ def looks_of(spec: CellSpec) -> tuple[int, ...]:
     return (*doubling, spec.max_completed)
 
 
-def look_factor(spec: CellSpec, confidence: float) -> float:
+def interim_factor(spec: CellSpec, confidence: float) -> float:
     """Return the factor of the cell's intervals over those of a cell with fixed length."""
-    looks = looks_of(spec)
+    looks = interim_analyses(spec)
     return pocock_factor(looks, confidence) if looks else 1.0
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 FAULT = """
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 def main():
     raise {error}
-run_door(main)
+run_entrypoint(main)
 """
 
 
@@ -50,9 +50,9 @@ def test_what_lies_in_the_way_is_one_message(tmp_path: Path, lies: str, made: st
     {"file": place.touch, "folder": place.mkdir, "link": lambda: place.symlink_to("nowhere")}[lies]()
     script = f"""
 from pathlib import Path
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 p = {str(place)!r}
-run_door(lambda: {made})
+run_entrypoint(lambda: {made})
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 2
@@ -63,13 +63,13 @@ run_door(lambda: {made})
 
 FULL = """
 from pathlib import Path
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 def main():
     for _ in range(3):
         print("x" * {n})
     Path({path!r}).write_text("went on")
     raise SystemExit({code})
-run_door(main)
+run_entrypoint(main)
 """
 
 
@@ -90,9 +90,7 @@ def test_what_cannot_be_said_ends_nothing_and_is_one_message(
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_words_that_an_output_has_no_letters_for_are_escaped(encoding: str) -> None:
     """A server's error may be in any script; a traceback would lose the rates that are still to come."""
-    script = (
-        "from connector_tax.base.door import run_door\nrun_door(lambda: print('\u043d\u0435\u0442 ok'))\n"
-    )
+    script = "from connector_tax.base.entrypoint import run_entrypoint\nrun_door(lambda: print('\u043d\u0435\u0442 ok'))\n"
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment)
     assert (ended.returncode, ended.stderr) == (0, b"")
@@ -101,11 +99,11 @@ def test_words_that_an_output_has_no_letters_for_are_escaped(encoding: str) -> N
 
 CHILD = """
 import subprocess, sys
-from connector_tax.base.door import run_door
+from connector_tax.base.entrypoint import run_entrypoint
 CODE = "import os; os.fstat(0), os.fstat(1), os.fstat(2)"
 def main():
     sys.exit(subprocess.run([sys.executable, "-c", CODE], stdin=subprocess.PIPE).returncode)
-run_door(main)
+run_entrypoint(main)
 """
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from connector_tax.base.records.cell import CellSpec
 from connector_tax.base.statistics.bootstrap import estimate_percentiles
-from connector_tax.base.statistics.looks import look_factor, looks_of, pocock_factor
+from connector_tax.base.statistics.interim import interim_analyses, interim_factor, pocock_factor
 
 Z = stats.norm.ppf(0.975)
 
@@ -43,13 +43,13 @@ def test_of_doubling_looks_means_stay_inside_as_often_as_said() -> None:
 
 
 def test_looks_double_up_to_the_last() -> None:
-    assert looks_of(spec(stop_half_width=0.1, max_completed=500)) == (50, 100, 200, 400, 500)
-    assert looks_of(spec(stop_half_width=0.1, max_completed=51)) == (50, 51)
+    assert interim_analyses(spec(stop_half_width=0.1, max_completed=500)) == (50, 100, 200, 400, 500)
+    assert interim_analyses(spec(stop_half_width=0.1, max_completed=51)) == (50, 51)
 
 
 def test_without_a_rule_nothing_is_wider() -> None:
-    assert looks_of(spec()) == ()
-    assert look_factor(spec(), 0.95) == 1.0
+    assert interim_analyses(spec()) == ()
+    assert interim_factor(spec(), 0.95) == 1.0
 
 
 def test_an_interval_is_wider_by_the_factor_on_both_sides_of_the_log() -> None:

@@ -17,7 +17,7 @@ from connector_tax.base.records.connector import ConnectorSpec
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.read.ingest import read_campaign
 from connector_tax.read.stats.cells import CellEstimates, Estimates, estimate_cells
-from connector_tax.read.stats.put_in import FIRST_TOKEN, HIDDEN, OVERLAP, injected_delays, known_delays_us
+from connector_tax.read.stats.injected import FIRST_TOKEN, HIDDEN, OVERLAP, injected_delays, known_delays_us
 
 RATES = ReferenceRatesFile(ref_safe_per_s=2.0, ref_load_per_s=2.0, b_prime_needed=False)
 FOLLOWING = ("hooks_p50_us", "step_p50_us", "tpot_p50_us", "tpot_p90_us")

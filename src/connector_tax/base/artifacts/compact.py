@@ -51,7 +51,7 @@ class _Kept:
 NOTHING = _Kept(frozenset(), frozenset())
 
 
-def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] = ()) -> None:
+def make_compact(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] = ()) -> None:
     """Write a thinned copy of the campaign at ``source`` to ``target``, a new folder.
 
     Args:
@@ -88,7 +88,7 @@ def thin(source: Path, target: Path, left_out: Collection[tuple[str, str, str]] 
     _copy_beneath(campaign.preflight, new.preflight)
     for run in campaign.runs():
         copy = new.run(run.path.parent.name[:10], run.connector_id, run.phase)
-        _thin_run(run, copy, kept if run.phase in ("a", "b") else NOTHING, left_out)
+        _compact_run(run, copy, kept if run.phase in ("a", "b") else NOTHING, left_out)
 
 
 def unfinished(campaign: CampaignFolder, document: CampaignDocument) -> list[tuple[str, str]]:
@@ -132,7 +132,7 @@ def _shapes_of_phase_a(campaign: CampaignFolder) -> frozenset[Shape]:
     return frozenset(read_cell(cell).spec.shape for cell in cells)
 
 
-def _thin_run(
+def _compact_run(
     run: RunFolder, copy: RunFolder, kept: _Kept, left_out: Collection[tuple[str, str, str]]
 ) -> None:
     for path in sorted(run.path.iterdir()):
@@ -151,12 +151,12 @@ def _thin_run(
         if fault is not None:
             raise ArtifactError(f"{cell.path}: {fault}; a damaged campaign is not published.")
         whole = (run.connector_id, run.phase, cell_id) in left_out
-        files[cell_id] = _thin_cell(cell, copy.cell(cell_id), kept, whole=whole)
+        files[cell_id] = _compact_cell(cell, copy.cell(cell_id), kept, whole=whole)
     cells = tuple(msgspec.structs.replace(c, files=files[c.cell_id]) for c in receipt.cells)
     write_json(copy.receipt, msgspec.structs.replace(receipt, cells=cells))
 
 
-def _thin_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) -> dict[str, FileEntry]:
+def _compact_cell(cell: CellFolder, copy: CellFolder, kept: _Kept, *, whole: bool) -> dict[str, FileEntry]:
     """Copy one cell and return its files with their checksums, for the receipt."""
     document = read_cell(cell)
     is_kept = whole or (document.spec.shape in kept.shapes and document.spec.rate_per_s in kept.rates_per_s)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from connector_tax.base.artifacts import parcel
+from connector_tax.base.artifacts import archive as archives
+from connector_tax.base.artifacts.archive import Taken, pack, put_back, take
 from connector_tax.base.artifacts.layout import CampaignFolder
-from connector_tax.base.artifacts.parcel import Taken, pack, put_back, take
 from connector_tax.base.errors import ArtifactError, EngineError
 from connector_tax.base.locks import started_once
 from connector_tax.base.plan import named
@@ -171,7 +171,7 @@ def killed_at(n: int, archive: Path, folder: CampaignFolder) -> bool:
 
     def replaced(*given: Any) -> None:
         if next(renames) == n:
-            patch.setattr(parcel, "put_back", lambda folder: None)
+            patch.setattr(archives, "put_back", lambda folder: None)
             raise Killed
         replace(*given)
 
@@ -481,7 +481,7 @@ def test_nothing_is_taken_while_the_campaign_goes_on(tmp_path: Path, monkeypatch
 def test_a_small_archive_that_holds_much_is_refused(
     there: CampaignFolder, here: CampaignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parcel, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "MOST_BYTES", 1 << 20)
     archive = tmp_path / "large.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(there.campaign_file, "campaign.json")

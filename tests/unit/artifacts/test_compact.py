@@ -9,7 +9,7 @@ import pytest
 from analysed import aggregate_json
 from builders import Campaign
 
-from connector_tax.base.artifacts.thinning import RULE, thin
+from connector_tax.base.artifacts.compact import RULE, make_compact
 from connector_tax.base.errors import ArtifactError, ConfigError
 from connector_tax.base.files import read_json, sha256_of, write_json
 from connector_tax.cli import command
@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 @pytest.fixture(scope="module")
 def thinned(whole: Campaign, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("thinned") / "campaign"
-    thin(whole.root, target)
+    make_compact(whole.root, target)
     return target
 
 
@@ -89,7 +89,7 @@ def test_nobodys_home_is_published(whole: Campaign, tmp_path: Path, monkeypatch:
     (run / "vllm_stdout.log").write_text("loading /home/somebody/model and /home/somebody2/model\n")
     (run / "launch.sh").write_text("exec /home/somebody/engine\n")
     (run / "launch.sh").chmod(0o755)
-    thin(source, tmp_path / "thin")
+    make_compact(source, tmp_path / "thin")
     (copy,) = (tmp_path / "thin").glob("*_plain/phase_a")
     assert (copy / "vllm_stdout.log").read_text() == "loading ~/model and /home/somebody2/model\n"
     assert (copy / "launch.sh").read_text() == "exec ~/engine\n" and (
@@ -162,7 +162,7 @@ def test_step_records_that_were_lost_before_thinning_are_still_missing(tmp_path:
         del document["files"][name]
         write_json(path, document)
     campaign.receipt("plain", "a")
-    thin(campaign.root, tmp_path / "thinned")
+    make_compact(campaign.root, tmp_path / "thinned")
     (criterion,) = [c for c in _aggregate(tmp_path / "thinned")["criteria"] if c["number"] == 6]
     assert criterion["outcome"] == "not met"
     assert "engine_step" in criterion["evidence"][0]["subject"]
@@ -170,19 +170,19 @@ def test_step_records_that_were_lost_before_thinning_are_still_missing(tmp_path:
 
 def test_a_campaign_is_thinned_once_and_only_when_it_is_finished(thinned: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="is thinned already"):
-        thin(thinned, tmp_path / "twice")
+        make_compact(thinned, tmp_path / "twice")
     open_one = Campaign(tmp_path / "open")
     open_one.measure_everything()
     open_one.run("plain", "b").receipt.unlink()
     with pytest.raises(
         ArtifactError, match=r"no receipt\.json, the first plain in phase b, so the campaign is not"
     ):
-        thin(open_one.root, tmp_path / "thin")
+        make_compact(open_one.root, tmp_path / "thin")
     assert not (tmp_path / "thin").exists()
 
 
 def test_the_same_campaign_gives_the_same_bytes(whole: Campaign, thinned: Path, tmp_path: Path) -> None:
-    thin(whole.root, tmp_path / "b")
+    make_compact(whole.root, tmp_path / "b")
     one = {
         p.relative_to(thinned): sha256_of(p)
         for p in thinned.rglob("*")

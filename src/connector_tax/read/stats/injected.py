@@ -19,7 +19,7 @@ from connector_tax.base.documents.rates import PutInFile, ReferenceRatesFile
 from connector_tax.base.records.cell import Phase, is_repeat, phase_place
 from connector_tax.base.records.request import RequestRecord
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.base.statistics.student import mean_interval
+from connector_tax.base.statistics.distributions import mean_interval
 from connector_tax.read.stats.cells import CellEstimates, Estimates
 from connector_tax.read.stats.launches import MIN_BLOCKS, headline_shape, is_headline_cell
 from connector_tax.read.stats.taxes import Tax

@@ -5,7 +5,7 @@ from specs import spec_of
 
 from connector_tax.base.documents.rates import PutInFile, PutInTax, ReferenceRatesFile
 from connector_tax.base.statistics.bootstrap import Estimate, unavailable
-from connector_tax.read.stats.put_in import injected_taxes
+from connector_tax.read.stats.injected import injected_taxes
 from connector_tax.read.stats.taxes import Tax
 
 DRAWS = np.linspace(0.2, 0.4, 1001)

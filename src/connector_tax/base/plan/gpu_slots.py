@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from connector_tax.base.config import CampaignConfig
-from connector_tax.base.plan.order import run_order
+from connector_tax.base.plan.cells import run_order
 from connector_tax.base.records.cell import Phase, is_repeat
 
 # A caveat for every planned time.

@@ -29,7 +29,7 @@ UNSAID = 2
 TOLD_TO_END = (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
-def nobody_reads(stream: TextIO) -> NoReturn:
+def exit_on_broken_pipe(stream: TextIO) -> NoReturn:
     """Exit as SIGPIPE would: the pipe's reader (``head``) has read enough."""
     _to_nowhere(stream)
     sys.exit(128 + signal.SIGPIPE)
@@ -40,7 +40,7 @@ def _to_nowhere(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-class _Words:
+class _RedactingStream:
     """A text stream that masks secrets and may also write a log, which it gives up with a message on failure.
 
     Attributes:
@@ -81,7 +81,7 @@ class _Words:
         try:
             yield
         except BrokenPipeError:
-            nobody_reads(self._stream)
+            exit_on_broken_pipe(self._stream)
         except OSError as error:
             # The measurement goes on, and its files hold the same facts.
             self.unsaid = error
@@ -98,8 +98,8 @@ def log_to(path: Path | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Unbuffered: what a full disk refused must not be written again at exit.
     log = FileIO(path, "a")
-    sys.stdout = _Words(sys.stdout, log)
-    sys.stderr = _Words(sys.stderr, log)
+    sys.stdout = _RedactingStream(sys.stdout, log)
+    sys.stderr = _RedactingStream(sys.stderr, log)
 
 
 def end_in_log() -> None:
@@ -122,7 +122,7 @@ def _open_standard_files() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def run_door(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
+def run_entrypoint(main: Callable[[], None], *, interrupted: str = "what was finished is kept") -> None:
     """Run a script's ``main`` and exit: 2 for an error that a person can fix, 70 and a traceback for a bug.
 
     A stream that cannot be written, as on a full disk, does not end the run. It is reported on the other
@@ -133,14 +133,14 @@ def run_door(main: Callable[[], None], *, interrupted: str = "what was finished 
     """
     _open_standard_files()
     # Kept to the end of the process: a traceback is printed after everything else.
-    out, err = _Words(_there(sys.stdout)), _Words(_there(sys.stderr))
+    out, err = _RedactingStream(_there(sys.stdout)), _RedactingStream(_there(sys.stderr))
     sys.stdout, sys.stderr = out, err
     try:
         main()
     except SystemExit as exiting:
         if exiting.code in (None, 0, 1):
             _end_if_unsaid(out, err)
-        if exiting.code in TOLD_TO_END and isinstance(sys.stderr, _Words) and sys.stderr.logs:
+        if exiting.code in TOLD_TO_END and isinstance(sys.stderr, _RedactingStream) and sys.stderr.logs:
             # Readers of the log do not see the exit code.
             print(f"interrupted; {interrupted}", file=sys.stderr)
         raise
@@ -176,7 +176,7 @@ def _of_a_file(error: OSError) -> str:
     return f"{path_text}: {error.strerror}. {remedy}, then start again; what was finished is kept."
 
 
-def _end_if_unsaid(out: _Words, err: _Words) -> None:
+def _end_if_unsaid(out: _RedactingStream, err: _RedactingStream) -> None:
     for stream, stream_name, other_stream in ((out, "standard output", err), (err, "standard error", out)):
         if stream.unsaid is not None:
             cause = stream.unsaid.strerror or stream.unsaid

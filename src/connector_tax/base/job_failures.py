@@ -48,7 +48,7 @@ def marks_of(folder: Path) -> dict[Path, Mark]:
     return {log: mark for log in folder.glob("*.log") if (mark := _mark(log)) is not None}
 
 
-def last_words(folder: Path, marks_before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
+def job_failures(folder: Path, marks_before: Mapping[Path, Mark]) -> dict[Path, list[str]]:
     """Return per log in ``folder`` why its job ended: the message with the log's name, and its further lines.
 
     Args:
@@ -78,7 +78,7 @@ def last_words(folder: Path, marks_before: Mapping[Path, Mark]) -> dict[Path, li
     return messages_by_log
 
 
-def without_a_word(
+def silent_jobs(
     failed: Iterable[Any], said: Collection[Path], marks_before: Mapping[Path, Mark], snakemake_output: str
 ) -> dict[Path, list[str]]:
     """Return how jobs ended whose logs do not say it, as after a kill; a group counts as one job.
