@@ -61,12 +61,14 @@ fleet: env  ## put the campaign at ROOT into the modelled fleets of FLEET
 
 # `make test-full` has the tests that take minutes: real vLLM, containers, SLURM, a browser, published
 # campaigns made again, the look of every figure. `make test` runs one small campaign of real vLLM.
-# `make test-long` has campaigns whose subject a shorter test covers, too.
+# `make test-long` has campaigns whose subject a shorter test covers, too, and what rarely changes: NIXL's
+# roles, the order of hooks, older releases.
 BROWSER := $(wildcard tests/unit/*/test_*_in_a_browser.py)
 CAMPAIGNS := $(patsubst %,tests/emulated/test_%.py,two_slots connector_off phase_d package repeated_launches)
 LONGER := tests/emulated/test_gpu_host.py tests/emulated/test_known_truth.py \
-  tests/unit/rehearsal/test_published_plan.py tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
-FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER) $(CAMPAIGNS)
+  tests/contract/test_published_campaign.py tests/unit/figures/test_pictures.py
+ROLES := $(patsubst %,tests/vllm/test_%.py,hook_order nixl_roles kv_cache_of_older_releases) tests/unit/rehearsal/test_published_plan.py
+FULL := tests/vllm tests/container tests/slurm $(BROWSER) $(LONGER) $(ROLES) $(CAMPAIGNS)
 SMOKE := tests/vllm/test_real_vllm.py
 # One test kills a campaign in two ways; its SIGTERM case is in test-long.
 KILLED := 'tests/emulated/test_kill_and_resume.py::test_killing_snakemake_leaves_nothing_running_and_loses_no_cell[15]'
@@ -74,8 +76,8 @@ KILLED := 'tests/emulated/test_kill_and_resume.py::test_killing_snakemake_leaves
 REHEARSAL := tests/emulated/test_gpu_host.py::test_what_two_commands_measured_comes_home_as_taxes
 # Tests of outcomes, not of times: two at a time, the longest first. The rest of tests/slurm is in test-slurm.
 FULL_BESIDE := tests/emulated/test_gpu_host.py tests/slurm/test_small_campaign.py \
-  $(patsubst %,tests/vllm/test_%.py,hook_order nixl_roles check) $(filter-out %/test_gpu_host.py,$(LONGER)) \
-  $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server kv_cache_of_older_releases) $(BROWSER)
+  tests/vllm/test_check.py $(filter-out %/test_gpu_host.py,$(LONGER)) \
+  $(patsubst %,tests/vllm/test_%.py,stores bootstrap_server) $(BROWSER)
 
 # Tests against the clock run alone.
 TIMED := $(patsubst %,tests/unit/loadgen/test_%.py,workers measure_cell load_generator fixed_numbers host_state \
@@ -98,10 +100,10 @@ test: lint  ## every check but those of test-full and test-long, on two cores ab
 
 test-full: dev  ## what test leaves out: real vLLM, containers, SLURM, a browser, published campaigns; CI runs both
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --deselect $(REHEARSAL) $(FULL_BESIDE)
-	$(BIN)/python -m pytest tests/vllm tests/container $(SMOKE:%=--ignore=%) $(FULL_BESIDE:%=--ignore=%)
+	$(BIN)/python -m pytest tests/vllm tests/container $(SMOKE:%=--ignore=%) $(FULL_BESIDE:%=--ignore=%) $(ROLES:%=--ignore=%)
 
-test-long: dev  ## whole campaigns, for a change of what launches, kills or resumes: about five minutes
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CAMPAIGNS) $(KILLED)
+test-long: dev  ## whole campaigns, NIXL's roles and the order of hooks, for a change of what launches, kills or resumes: about ten minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ROLES) $(CAMPAIGNS) $(KILLED)
 
 test-slurm: dev plugins  ## campaigns through a real SLURM of this machine, about ten minutes; root, apt-get install slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
