@@ -90,7 +90,7 @@ def test_what_cannot_be_said_ends_nothing_and_is_one_message(
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_words_that_an_output_has_no_letters_for_are_escaped(encoding: str) -> None:
     """A server's error may be in any script; a traceback would lose the rates that are still to come."""
-    script = "from connector_tax.base.entrypoint import run_entrypoint\nrun_door(lambda: print('\u043d\u0435\u0442 ok'))\n"
+    script = "from connector_tax.base.entrypoint import run_entrypoint\nrun_entrypoint(lambda: print('\u043d\u0435\u0442 ok'))\n"
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment)
     assert (ended.returncode, ended.stderr) == (0, b"")
